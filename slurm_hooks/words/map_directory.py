@@ -35,7 +35,7 @@ MOST_TASKS = 1_000_000
 TURN_S, POLL_S = 60.0, 0.1
 
 
-class MapError(Exception):
+class MapError(ValueError):
     """This cannot be done with the directory. The message says why."""
 
 
@@ -122,8 +122,8 @@ def prepare(
     which is standard input if it is named `-`. Raises MapError, OSError.
     """
     if is_map(place):
-        known = read_order(place)["command"]
-        if command and list(command) != known:
+        known = read_order(place).command
+        if command and tuple(command) != known:
             raise MapError(
                 f"{place} has a map of another command: {' '.join(known)}; use another --dir"
             )
@@ -165,18 +165,35 @@ def make(
     draft.replace(place / MAP)
 
 
-def read_order(place: Path) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Order:
+    """The work for each of so many inputs. In the command, `{}` stands for the input."""
+
+    command: tuple[str, ...]
+    retries: int
+    keep_going: bool
+    tasks: int
+
+    def words(self, text: str) -> list[str]:
+        """Return the command for this input, which comes last without a `{}`."""
+        if not any("{}" in word for word in self.command):
+            return [*self.command, text]
+        return [word.replace("{}", text) for word in self.command]
+
+
+def read_order(place: Path) -> Order:
     """The content of map.json. Raises MapError."""
     try:
         data = json.loads((place / MAP).read_text(encoding="utf-8"))
+        command, retries, keep_going, tasks = (data[name] for name in Order.__dataclass_fields__)
     except (OSError, ValueError, RecursionError) as error:
         raise MapError(f"cannot read the map in {place}: {error}") from error
-    order = data if isinstance(data, dict) else {}
-    command, tasks = order.get("command"), order.get("tasks")
+    except (KeyError, TypeError) as error:
+        raise MapError(f"{place}/{MAP} is not a file of `malleable map`") from error
     is_command = isinstance(command, list) and all(isinstance(word, str) for word in command)
-    if not (is_command and isinstance(tasks, int)):
+    if not (is_command and isinstance(retries, int) and isinstance(tasks, int)):
         raise MapError(f"{place}/{MAP} is not a file of `malleable map`")
-    return order
+    return Order(tuple(command), retries, bool(keep_going), tasks)
 
 
 def is_over(place: Path, counts: Counts) -> bool:
@@ -191,7 +208,7 @@ def is_over(place: Path, counts: Counts) -> bool:
 
 def lost(place: Path, counts: Counts) -> int:
     """The number of tasks whose file is missing. Raises MapError."""
-    return max(0, int(read_order(place)["tasks"]) - counts.total)
+    return max(0, read_order(place).tasks - counts.total)
 
 
 def put_back(place: Path) -> None:
@@ -210,13 +227,13 @@ def put_back(place: Path) -> None:
 
 def count(place: Path) -> Counts:
     """Count the tasks by state. Raises OSError."""
-    tasks = _tasks(place)
+    tasks = tasks_in(place)
     states = Counter(task.state.value for task in tasks)
     return Counts(**states, interrupted=sum(task.interrupted for task in tasks))
 
 
-def _tasks(place: Path) -> list[Task]:
-    """All tasks, by number."""
+def tasks_in(place: Path) -> list[Task]:
+    """All tasks, by number. Raises OSError."""
     parsed = (parse(name) for name in os.listdir(place / TASKS))
     return sorted((task for task in parsed if task), key=lambda task: task.number)
 
@@ -227,14 +244,14 @@ def cut_off(place: Path) -> list[str]:
         f"task {task.number}: its worker ended while it ran "
         f"({task.interrupted} time{'' if task.interrupted == 1 else 's'} before): "
         f"{place}/{LOGS}/{task.number}.err.{task.owner}"
-        for task in _tasks(place)
+        for task in tasks_in(place)
         if task.state is State.RUN
     ]
 
 
 def failures(place: Path) -> list[dict[str, Any]]:
     """The tasks that have failed: number, exit code, log. Raises OSError."""
-    return [_failure(place, t.number) for t in _tasks(place) if t.state is State.FAILED]
+    return [_failure(place, t.number) for t in tasks_in(place) if t.state is State.FAILED]
 
 
 def _failure(place: Path, number: int) -> dict[str, Any]:

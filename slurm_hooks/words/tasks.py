@@ -102,14 +102,9 @@ def ended(task: Task, exit_code: int, retries: int) -> Task:
     return replace(task, state=State.FAILED, owner="")
 
 
-def is_of_earlier_run(task: Task, worker: Worker) -> bool:
-    """Tell whether an earlier run of the same element owns it. Slurm starts a run only after the
-    last has ended, so that owner has ended."""
-    return is_earlier_run(task.owner, worker)
-
-
 def is_earlier_run(owner: str, worker: Worker) -> bool:
-    """Tell whether `owner` is an earlier run of this worker's element."""
+    """Tell whether `owner` is an earlier run of this worker's element. Slurm starts a run only
+    after the last has ended, so that owner has ended."""
     match = _OWNER.fullmatch(owner)
     if not match:
         return False

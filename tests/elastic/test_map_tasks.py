@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_hooks.elastic.engines.pool.map_worker import Sightings, unit_of, wish_for
-from slurm_hooks.elastic.engines.pool.task_files import Order, TaskFiles
+from slurm_hooks.elastic.engines.pool.task_files import TaskFiles
 from slurm_hooks.words import map_directory
+from slurm_hooks.words.map_directory import Order
 from slurm_hooks.words.tasks import (
     State,
     Task,
@@ -26,7 +27,7 @@ from slurm_hooks.words.tasks import (
     claimed,
     ended,
     given_back,
-    is_of_earlier_run,
+    is_earlier_run,
     parse,
 )
 from waiting import wait_until
@@ -82,13 +83,13 @@ def test_the_end_of_a_try() -> None:
 
 
 def test_an_earlier_run_of_the_same_element_is_gone() -> None:
-    assert is_of_earlier_run(claimed(Task(1), Worker(7, 3, 1, "0123abcd")), ME)
+    assert is_earlier_run(claimed(Task(1), Worker(7, 3, 1, "0123abcd")).owner, ME)
     for other in (
         Worker(7, 3, 2, "99999999"),
         Worker(7, 4, 1, "0123abcd"),
         Worker(8, 3, 1, "a" * 8),
     ):
-        assert not is_of_earlier_run(claimed(Task(1), other), ME)
+        assert not is_earlier_run(claimed(Task(1), other).owner, ME)
 
 
 @given(st.integers(0, 300), st.integers(0, 64), st.integers(1, 64))
@@ -125,7 +126,7 @@ def test_a_wish_counts_in_the_unit_of_the_sizes(request_text: str, unit: int) ->
     ],
 )
 def test_the_input_is_put_into_the_command(command: tuple[str, ...], words: list[str]) -> None:
-    assert Order(command, 0, False).words("a b") == words
+    assert Order(command, 0, False, 1).words("a b") == words
 
 
 def make(place: Path, command: list[str], count: int, retries: int = 2, go: bool = False) -> None:

@@ -17,7 +17,6 @@ from slurm_hooks.elastic import observed, speed
 from slurm_hooks.elastic.engines import kin
 from slurm_hooks.elastic.engines.gang import channel
 from slurm_hooks.elastic.engines.gang.secret import answer
-from slurm_hooks.elastic.engines.pool import task_files
 from slurm_hooks.model import FragmentId, Why
 from slurm_hooks.model.snapshot.codec import from_data, to_data
 from slurm_hooks.tick import switch
@@ -51,13 +50,8 @@ def _numbers(damaged: str) -> None:
 
 
 def _order(damaged: str) -> None:
-    place = _file("map.json", damaged).parent
-    order = task_files.read_order(place)
+    order = map_directory.read_order(_file("map.json", damaged).parent)
     assert all(isinstance(word, str) for word in order.words("x"))
-
-
-def _order_on_the_host(damaged: str) -> None:
-    map_directory.read_order(_file("map.json", damaged).parent)
 
 
 def _request(damaged: str) -> None:
@@ -97,11 +91,6 @@ KEPT: Mapping[str, Target] = {
     "map.json": Target(
         ('{"command": ["a", "{}"], "retries": 2, "keep_going": true, "tasks": 9}',),
         _order,
-        (ValueError,),
-    ),
-    "map.json, by its owner": Target(
-        ('{"command": ["a"], "retries": 2, "keep_going": true, "tasks": 9}',),
-        _order_on_the_host,
         (map_directory.MapError,),
     ),
     "an agent's request": Target(

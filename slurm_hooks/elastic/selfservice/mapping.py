@@ -150,7 +150,7 @@ def _summary(place: Path) -> int:
     tasks, failed = count(place), map_directory.failures(place)
     print(f"{tasks.shown}; their output is in {place}/logs")
     lines = [f"task {row['task']}: exit code {row['exit_code']}: {row['log']}" for row in failed]
-    is_well = tasks.done == map_directory.read_order(place)["tasks"]
+    is_well = tasks.done == map_directory.read_order(place).tasks
     if not is_well:
         lines = [*lines[:LISTED], *map_directory.cut_off(place)[:LISTED]]
         lines.append(f"to run the remaining and failed tasks: malleable map --dir={place} ...")

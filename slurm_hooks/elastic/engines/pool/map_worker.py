@@ -22,21 +22,17 @@ from typing import Optional
 from slurm_hooks.elastic.agent.options import number
 from slurm_hooks.elastic.agent.workers_here import request_of
 from slurm_hooks.elastic.batch.wish import WishError, write_wish
-from slurm_hooks.elastic.engines.pool.task_files import (
-    Order,
-    TaskFiles,
-    read_inputs,
-    read_order,
-)
+from slurm_hooks.elastic.engines.pool.task_files import TaskFiles, read_inputs
 from slurm_hooks.elastic.log import debug, say, suppressed
 from slurm_hooks.elastic.signals import SignalListener
+from slurm_hooks.words.map_directory import Order, read_order
 from slurm_hooks.words.tasks import (
     State,
     Task,
     Worker,
     ended,
     given_back,
-    is_of_earlier_run,
+    is_earlier_run,
 )
 
 POLL_S = 0.2
@@ -116,7 +112,7 @@ class MapWorker:
     def _take_back_own(self) -> None:
         self._files.forget_earlier_runs()
         for task in self._files.all():
-            if task.state is State.RUN and is_of_earlier_run(task, self._me):
+            if task.state is State.RUN and is_earlier_run(task.owner, self._me):
                 self._files.move(task, given_back(task))
 
     def _take_back_lost(self, running: Sequence[Task]) -> None:

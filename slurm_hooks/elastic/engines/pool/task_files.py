@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_hooks.words.map_directory import tasks_in
 from slurm_hooks.words.tasks import (
     INPUTS,
     LOGS,
-    MAP,
     RESULTS,
     STOP,
     TASKS,
@@ -25,34 +24,7 @@ from slurm_hooks.words.tasks import (
     Worker,
     claimed,
     is_earlier_run,
-    parse,
 )
-
-
-@dataclass(frozen=True)
-class Order:
-    """The work for each input. In the command, `{}` stands for the input."""
-
-    command: tuple[str, ...]
-    retries: int
-    keep_going: bool
-
-    def words(self, text: str) -> list[str]:
-        """Return the command for this input, which comes last without a `{}`."""
-        if not any("{}" in word for word in self.command):
-            return [*self.command, text]
-        return [word.replace("{}", text) for word in self.command]
-
-
-def read_order(place: Path) -> Order:
-    """Read the order. Raises OSError, and ValueError if the directory holds no map."""
-    text = (place / MAP).read_text(encoding="utf-8")
-    try:
-        raw = json.loads(text)
-        command = tuple(str(word) for word in raw["command"])
-        return Order(command, int(raw["retries"]), bool(raw["keep_going"]))
-    except (KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise ValueError(f"{place}/{MAP}: {error}") from None
 
 
 def read_inputs(place: Path) -> list[str]:
@@ -71,8 +43,7 @@ class TaskFiles:
 
     def all(self) -> list[Task]:
         """Return every task, by number."""
-        tasks = (parse(name) for name in os.listdir(self._tasks))
-        return sorted((task for task in tasks if task), key=lambda task: task.number)
+        return tasks_in(self.place)
 
     def claim(self, task: Task) -> Task | None:
         """Claim a waiting task. Return `None` if another worker was faster."""
