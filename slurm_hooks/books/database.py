@@ -20,7 +20,7 @@ CREATE TABLE event (
     value REAL NOT NULL, more TEXT);
 CREATE INDEX event_at ON event (at);
 CREATE INDEX event_single ON event (at) WHERE more IS NULL;
-CREATE INDEX event_told ON event (job) WHERE more > '';
+CREATE INDEX event_details ON event (job) WHERE more > '';
 CREATE TABLE job (
     id INTEGER PRIMARY KEY, job_id INTEGER NOT NULL, user TEXT NOT NULL, account TEXT,
     first_at REAL NOT NULL, last_at REAL NOT NULL, node_s REAL NOT NULL, line TEXT NOT NULL);

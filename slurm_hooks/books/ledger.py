@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, Optional
 
 from slurm_hooks.books.database import Damaged, give_back, used_bytes
-from slurm_hooks.books.harvest.events import DRAWN, LONGEST, events_of, standing_of
+from slurm_hooks.books.harvest.events import DRAWN, LONGEST, events_of
 from slurm_hooks.books.harvest.jobs import JobLine, lines_after
 from slurm_hooks.books.harvest.values import Record, Seen
 from slurm_hooks.model.snapshot.codec import from_data, to_data
@@ -68,8 +68,8 @@ def write(ledger: sqlite3.Connection, record: Record, accounts: Mapping[int, str
         for job_id, line in lines.items()
     }
     at_s = record.at.timestamp()
-    events, present = list(events_of(record, lines)), list(standing_of(record))
-    drawn = (event for event in present if event.name in DRAWN)
+    events = list(events_of(record, lines))
+    drawn = (event for event in record.standing if event.name in DRAWN)
     ledger.executemany(
         "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?)",
         [
@@ -79,7 +79,8 @@ def write(ledger: sqlite3.Connection, record: Record, accounts: Mapping[int, str
     )
     ledger.execute("DELETE FROM standing WHERE NOT adds_up")
     ledger.executemany(
-        "INSERT INTO standing VALUES (?, ?, ?, 0)", [(e.name, e.label, e.value) for e in present]
+        "INSERT INTO standing VALUES (?, ?, ?, 0)",
+        [(e.name, e.label, e.value) for e in record.standing],
     )
     ledger.executemany(
         "INSERT INTO standing VALUES (?, ?, ?, 1) "

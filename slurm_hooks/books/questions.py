@@ -128,10 +128,10 @@ class _Part:
             f"SELECT value, more FROM event WHERE {_IN_SPAN} AND name = 'delay_seconds' "
             "ORDER BY value DESC, at"
         )
-        told = [(held_s, json.loads(more)) for held_s, more in rows]
+        details = [(held_s, json.loads(more)) for held_s, more in rows]
         return tuple(
             Delay(one["job_id"], moment(one["planned"]), moment(one["started"]), held_s)
-            for held_s, one in told
+            for held_s, one in details
         )
 
     def _samples(self, first: Optional[float], last: Optional[float]) -> tuple[Sample, ...]:
@@ -239,11 +239,11 @@ def loop_in(ledger: sqlite3.Connection, job_id: int, now: datetime) -> Optional[
         f"WHERE job_id = ? AND at >= ? AND more > '' AND name = '{ENDS}' ORDER BY at",
         (job_id, now.timestamp() - LOOP_S),
     )
-    told = ((at, label, json.loads(more)) for at, label, more in rows)
+    details = ((at, label, json.loads(more)) for at, label, more in rows)
     return loop_of(
         [
             Loss(at, run["taker"], tuple(run["taken"]))
-            for at, label, run in told
+            for at, label, run in details
             if label == Why.PREEMPTED.value or run["taker"]
         ]
     )

@@ -15,7 +15,7 @@ from metrics.test_exposition import values
 from slurm_hooks.books.database import reading, writing
 from slurm_hooks.books.harvest.derive import Limits, record_of
 from slurm_hooks.books.harvest.totals import Query, Standing, Totals
-from slurm_hooks.books.harvest.values import Cost, NodeCounts
+from slurm_hooks.books.harvest.values import Cost
 from slurm_hooks.books.ledger import last_seen, prune, write
 from slurm_hooks.books.metrics import text_of
 from slurm_hooks.books.questions import standing, totals
@@ -101,7 +101,8 @@ def test_old_rows_are_removed_and_counters_kept(tmp_path: Path) -> None:
 
 def test_a_partly_used_node_belongs_to_others() -> None:
     record = record_of(None, seen(0), Plan(), COST, LIMITS)
-    assert record.nodes == NodeCounts(ours=0, busy=2, out=0)
+    nodes = [(e.label, e.value) for e in record.standing if e.name == "nodes" and e.label != "idle"]
+    assert nodes == [("ours", 0), ("others", 2), ("out_of_service", 0)]
 
 
 def test_metrics_show_the_place_of_unused_resources(tmp_path: Path) -> None:

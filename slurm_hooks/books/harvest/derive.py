@@ -13,15 +13,30 @@ from datetime import datetime, timedelta
 from typing import Optional
 
 from slurm_hooks.books.harvest.delays import Stay, settle
-from slurm_hooks.books.harvest.endings import end_of, kind_of, run_of, runs_on
+from slurm_hooks.books.harvest.endings import (
+    OCCUPIES,
+    end_of,
+    in_holes,
+    kind_of,
+    part_of,
+    run_of,
+    runs_on,
+)
+from slurm_hooks.books.harvest.events import (
+    LONGEST,
+    core_nodes,
+    done,
+    idle_seconds,
+    standing_of,
+    unused_seconds,
+)
 from slurm_hooks.books.harvest.values import (
     Cost,
-    Done,
     Ending,
+    Event,
     Forgotten,
     JobFacts,
     LaneWait,
-    NodeCounts,
     Promise,
     Record,
     Seen,
@@ -29,14 +44,10 @@ from slurm_hooks.books.harvest.values import (
 )
 from slurm_hooks.model import (
     ENDED_STATES,
-    LIVE_STATES,
     Fragment,
     FragmentId,
-    FragmentState,
     MalleableJob,
-    Node,
     NodeState,
-    Of,
     Plan,
     Snapshot,
     Verb,
@@ -44,11 +55,10 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.model.ends import is_finished, trained_nothing
 from slurm_hooks.model.lane import Lane
-from slurm_hooks.model.unused import NOT_UNUSED, Unused, unused_of
+from slurm_hooks.model.unused import unused_of
 from slurm_hooks.settings.values import Lease
 
 _CLOCKS = timedelta(seconds=1)  # Slurm rounds times down
-_OCCUPIES = frozenset({FragmentState.RUNNING, FragmentState.SUSPENDED, FragmentState.ENDING})
 
 
 @dataclass(frozen=True)
@@ -71,7 +81,7 @@ def record_of(
     since = min(before.at, seen.now)
     span = seen.now - since
     known = min(span, limits.longest)
-    fragments = {f.id: f for f in _in_holes(seen)}
+    fragments = {f.id: f for f in in_holes(seen)}
     endings = tuple(_named(_endings(before, since, fragments, seen), seen, limits.join_s))
     begun = tuple(_begun(before, fragments, endings, seen))
     stays = (*_lasting(before, since, endings, seen.now), *begun)
@@ -83,62 +93,39 @@ def record_of(
     vague = {e.fragment for e in endings if not e.is_exact}
     uncertain = (_node_s(s, since) for i, s in stays if i in vague and s.end < seen.now)
     unused = unused_of(seen, limits.partitions, plan.actions)
+    known_s = known.total_seconds()
+    sums = {
+        "ticks": 1.0,
+        "tick_seconds": cost.seconds,
+        LONGEST: cost.seconds,
+        "commands": cost.commands,
+        "rpcs": cost.rpcs,
+        "refused_changes": cost.refused,
+        "span_seconds": span.total_seconds(),
+        "unseen_seconds": span.total_seconds() - known_s,
+        "uncertain_node_seconds": sum(uncertain),
+        "core_node_seconds": core_nodes(seen) * known_s,
+        "promised_starts": starts,
+    }
     return Record(
         at=seen.now,
-        span_s=span.total_seconds(),
-        unseen_s=(span - known).total_seconds(),
-        uncertain_node_s=sum(uncertain),
-        nodes=_counts(seen, limits.partitions),
-        cost=cost,
         jobs=tuple(_all_facts(seen, plan, used)),
         endings=endings,
         delays=delays,
-        starts=starts,
-        idle=_idle(before, plan, known, new_s),
-        done=_done(plan),
-        whys=_whys(plan),
         forgotten=tuple(_forgotten(before, seen, used, span > known)),
+        since=(
+            *(Event(name, value) for name, value in sums.items()),
+            *idle_seconds(before, plan, known_s, new_s),
+            *unused_seconds(before, unused, known_s),
+            *done(plan),
+        ),
+        standing=tuple(standing_of(before, seen, plan, cost, unused, limits.partitions)),
         seen=replace(
             _seen_of(seen, plan, promises, before),
             unused=tuple(unused.items()),
             lanes=tuple(_lanes(seen, limits.lease)),
         ),
-        unused=tuple(_unused(dict(before.unused), unused, known)),
-        no_growth_s=_no_growth_s(seen),
-        core_node_s=_core_nodes(seen) * known.total_seconds(),
     )
-
-
-def _in_holes(seen: Snapshot) -> Iterator[Fragment]:
-    """Return all fragments except cores, which are ordinary jobs and use no idle nodes."""
-    return (f for job in seen.jobs for f in job.fragments if not f.is_core)
-
-
-def _core_nodes(seen: Snapshot) -> int:
-    """Return how many nodes cores have now."""
-    cores = (f for job in seen.jobs for f in job.core if f.state in _OCCUPIES)
-    return sum(f.size for f in cores)
-
-
-def _no_growth_s(seen: Snapshot) -> float:
-    """Return for how long the site has forbidden growth, at least 1 s. 0 if growth is allowed."""
-    if seen.no_growth is None:
-        return 0.0
-    return max(1.0, (seen.now - seen.no_growth.since).total_seconds())
-
-
-def _done(plan: Plan) -> tuple[Done, ...]:
-    """Return the counts of the plan's actions."""
-    counts: Counter[tuple[str, str]] = Counter()
-    for intent in plan.actions:
-        counts[intent.parts[0], intent.cause.value] += 1
-    return tuple(Done(verb, cause, count) for (verb, cause), count in sorted(counts.items()))
-
-
-def _whys(plan: Plan) -> tuple[tuple[Why, int], ...]:
-    """Return the number of jobs with each reason. A job may have several."""
-    counts = Counter(why for job in plan.jobs for why in {reason.why for reason in job.reasons})
-    return tuple((why, counts[why]) for why in Of.JOB.whys if counts[why])
 
 
 def _forgotten(
@@ -163,9 +150,9 @@ def _seen_of(seen: Snapshot, plan: Plan, promises: tuple[Promise, ...], before: 
     nodes = {node.name: node for node in seen.nodes}
     runs: list[SeenRun] = []
     waiting: dict[int, dict[int, int]] = {job.job_id: {} for job in seen.jobs}
-    for fragment in _in_holes(seen):
+    for fragment in in_holes(seen):
         number = run_of(fragment)
-        if fragment.state not in _OCCUPIES or not fragment.nodes:
+        if fragment.state not in OCCUPIES or not fragment.nodes:
             waiting[fragment.id.job_id][fragment.id.index] = number
             continue
         last = old.get(fragment.id)
@@ -173,7 +160,7 @@ def _seen_of(seen: Snapshot, plan: Plan, promises: tuple[Promise, ...], before: 
         leaves = asked.get(fragment.id, "") if is_same else ""
         leaves = leaves or (Why.REMINDED.value if fragment.is_leaving else "")
         start = (last.start if last and is_same else None) or fragment.start
-        where = (fragment.nodes, start, fragment.end, leaves, _part(fragment, nodes))
+        where = (fragment.nodes, start, fragment.end, leaves, part_of(fragment, nodes))
         runs.append(SeenRun(fragment.id, number, *where))
     idle = tuple((i.reason, i.nodes) for i in plan.idle)
     return Seen(seen.now, tuple(runs), waiting, idle, promises)
@@ -231,7 +218,7 @@ def _named(endings: Iterable[Ending], seen: Snapshot, join_s: float) -> Iterator
         is_vain = job is not None and any(
             trained_nothing(fragment, job, ending.ran_s, join_s)
             for fragment in job.fragments
-            if fragment.id == ending.fragment and fragment.state not in _OCCUPIES
+            if fragment.id == ending.fragment and fragment.state not in OCCUPIES
         )
         yield replace(ending, cause=Why.NOT_TRAINING.value) if is_vain else ending
 
@@ -239,7 +226,7 @@ def _named(endings: Iterable[Ending], seen: Snapshot, join_s: float) -> Iterator
 def _unseen(run: SeenRun, fragment: Fragment, since: datetime, seen: Snapshot) -> Ending:
     """Return the end of a run that began and was requeued between two ticks, of unknown length."""
     kind, cause = kind_of(run, fragment, frozenset())
-    if fragment.state in _OCCUPIES:
+    if fragment.state in OCCUPIES:
         kind, cause = Why.PREEMPTED, ""
     at, _ = end_of(run, fragment, since, seen)
     return Ending(run.fragment, at, kind, cause, 0, 0.0, is_exact=False)
@@ -266,18 +253,10 @@ def _begun(
     old = {run.fragment for run in before.runs} - ended
     nodes = {node.name: node for node in seen.nodes}
     for fragment in fragments.values():
-        is_new = fragment.state in _OCCUPIES and fragment.id not in old
+        is_new = fragment.state in OCCUPIES and fragment.id not in old
         if is_new and fragment.nodes and fragment.start is not None:
-            part = _part(fragment, nodes)
+            part = part_of(fragment, nodes)
             yield fragment.id, Stay(fragment.nodes, fragment.start, seen.now, part)
-
-
-def _part(fragment: Fragment, nodes: Mapping[str, Node]) -> float:
-    """Return its part of its node, 1 if its job counts nodes or the node is gone."""
-    name = next(iter(fragment.nodes), "")
-    if fragment.mark.request.slot is None or name not in nodes:
-        return 1
-    return fragment.asks.part_of(nodes[name].total)
 
 
 def _node_s(stay: Stay, since: datetime) -> float:
@@ -298,7 +277,7 @@ def _all_facts(seen: Snapshot, plan: Plan, used: Mapping[int, float]) -> Iterato
             user=job.user,
             min_nodes=request.min_nodes,
             max_nodes=request.max_nodes,
-            nodes=sum(f.size for f in job.fragments if f.state in _OCCUPIES and not f.is_core),
+            nodes=sum(f.size for f in job.fragments if f.state in OCCUPIES and not f.is_core),
             node_s=used.get(job.job_id, 0.0),
             releases=grown[job.job_id],
             over=_over(job, whys.get(job.job_id, set())),
@@ -326,45 +305,3 @@ def _finished(job: MalleableJob) -> Why:
     if job.way.zero_is_idle:
         return Why.NO_WORK
     return Why.FINISHED if job.has_agent else Why.SCRIPT_ENDED
-
-
-def _counts(seen: Snapshot, partitions: frozenset[str]) -> NodeCounts:
-    nodes = {n.name: n for n in seen.nodes if n.partitions & partitions}
-    parts: dict[str, float] = {}
-    for fragment in (f for f in _in_holes(seen) if f.state in LIVE_STATES):
-        for name in fragment.nodes & nodes.keys():
-            parts[name] = min(1, parts.get(name, 0) + _part(fragment, nodes))
-    up = {n for n, node in nodes.items() if node.state is not NodeState.DOWN}
-    ours = sum(part for name, part in parts.items() if name in up)
-    free = sum(nodes[n].state is NodeState.FREE for n in up - parts.keys())
-    in_use = (NodeState.BUSY, NodeState.SHARED)
-    busy: float = sum(nodes[n].state in in_use for n in up - parts.keys())
-    busy += sum(1 - part for name, part in parts.items() if name in up and part < 1)
-    return NodeCounts(ours, busy, round(len(nodes) - ours - busy - free))
-
-
-def _idle(
-    before: Seen,
-    plan: Plan,
-    known: timedelta,
-    new_s: float,
-) -> tuple[tuple[Why, int, float], ...]:
-    """Return the idle nodes now, and idle node-seconds since the last tick by its reasons.
-
-    Time beyond `known` has no reason. `new_s` are node-seconds of runs that have begun since, which
-    the last tick counted as starting."""
-    seconds = dict.fromkeys(Of.IDLE.whys, 0.0)
-    seconds.update((reason, n * known.total_seconds()) for reason, n in before.idle)
-    seconds[Why.STARTING] = max(seconds[Why.STARTING] - new_s, 0.0)
-    now = {item.reason: item.nodes for item in plan.idle}
-    rows = ((reason, now.get(reason, 0), seconds[reason]) for reason in Of.IDLE.whys)
-    return tuple(row for row in rows if row[1] or row[2])
-
-
-def _unused(
-    before: Mapping[str, Unused], now: Mapping[str, Unused], known: timedelta
-) -> Iterator[tuple[str, Unused, Unused]]:
-    """Yield unused amounts now, and the unused amounts of the last tick times the seconds since."""
-    for name in {**before, **now}:
-        past = before.get(name, NOT_UNUSED).times(known.total_seconds())
-        yield name, now.get(name, NOT_UNUSED), past

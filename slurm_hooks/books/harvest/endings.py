@@ -1,7 +1,8 @@
-"""Finds how and when a fragment's run ended that the last tick saw on its nodes."""
+"""Runs of fragments in holes: their nodes, and how and when they ended."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Optional
 
@@ -10,6 +11,7 @@ from slurm_hooks.model import (
     ENDED_STATES,
     Fragment,
     FragmentState,
+    Node,
     Said,
     Slurm,
     Snapshot,
@@ -17,6 +19,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.model.ends import is_death, requeue_of
 
+OCCUPIES = frozenset({FragmentState.RUNNING, FragmentState.SUSPENDED, FragmentState.ENDING})
 _ON = frozenset(
     {
         FragmentState.RUNNING,
@@ -25,6 +28,19 @@ _ON = frozenset(
         FragmentState.UNKNOWN,
     }
 )
+
+
+def in_holes(seen: Snapshot) -> Iterator[Fragment]:
+    """Return all fragments except cores, which are ordinary jobs and use no idle nodes."""
+    return (f for job in seen.jobs for f in job.fragments if not f.is_core)
+
+
+def part_of(fragment: Fragment, nodes: Mapping[str, Node]) -> float:
+    """Return its part of its node, 1 if its job counts nodes or the node is gone."""
+    name = next(iter(fragment.nodes), "")
+    if fragment.mark.request.slot is None or name not in nodes:
+        return 1
+    return fragment.asks.part_of(nodes[name].total)
 
 
 def runs_on(run: SeenRun, fragment: Optional[Fragment]) -> bool:

@@ -136,16 +136,6 @@ class Forgotten:
 
 
 @dataclass(frozen=True)
-class NodeCounts:
-    """Nodes of the lanes: ours, other jobs', and out of service. If we have a part of a node, the
-    part counts as ours and the rest as other jobs'."""
-
-    ours: float
-    busy: float
-    out: int
-
-
-@dataclass(frozen=True)
 class Cost:
     """The cost of the tick itself."""
 
@@ -169,39 +159,36 @@ class Done:
     fragments: int
 
 
+class Event(NamedTuple):
+    """An event of a kind, with a number that the report and the counters add up. The label divides
+    the kind. `more` is JSON if the single event counts, and not only the sum."""
+
+    name: str  # of the metric, without its prefix
+    value: float
+    label: str = ""
+    job_id: int = 0
+    at_s: float = 0.0  # 0: the time of the tick
+    more: str = ""
+
+
 @dataclass(frozen=True)
 class Record:
     """A tick for the ledger.
 
-    * `span_s`: the time since the last tick. For `unseen_s` of it the reasons of idle nodes are
-      unknown, since that tick was too long ago.
-    * `uncertain_node_s`: the usage that depends on ends whose time Slurm did not give.
-    * `idle`: reason, nodes now, node-seconds since the last tick.
-    * `whys`: the reasons of jobs' sizes, each with its number of jobs.
     * `forgotten`: jobs that the last tick saw and Slurm lists no more.
-    * `unused`: resource, amount unused now, and unused amount times seconds since the last tick.
-    * `no_growth_s`: how long the site has forbidden growth, 0 if growth is allowed.
-    * `core_node_s`: node-seconds of cores since the last tick, from the ordinary queue.
+    * `since`: events since the last tick, except usage, endings and delays.
+    * `standing`: how things stand after the tick.
+    * `seen`: the memory for the next tick.
     """
 
     at: datetime
-    span_s: float
-    unseen_s: float
-    uncertain_node_s: float
-    nodes: NodeCounts
-    cost: Cost
     jobs: tuple[JobFacts, ...]
     endings: tuple[Ending, ...]
     delays: tuple[Delay, ...]
-    starts: int  # of other jobs whose start had been published, late or not
-    idle: tuple[tuple[Why, int, float], ...]
-    done: tuple[Done, ...]
-    whys: tuple[tuple[Why, int], ...]
     forgotten: tuple[Forgotten, ...]
+    since: tuple[Event, ...]
+    standing: tuple[Event, ...]
     seen: Seen
-    unused: tuple[tuple[str, Unused, Unused], ...] = ()
-    no_growth_s: float = 0.0
-    core_node_s: float = 0.0
 
     @property
     def node_s(self) -> float:
