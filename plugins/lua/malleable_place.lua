@@ -84,6 +84,7 @@ function M.find(request, job, site, policy)
   end
   local named = site.partition or job.partition -- else Slurm's default, which Slurm writes
   local lane, own = M.split_partitions(named or find_default(site.parts) or "", policy.partitions)
+  own = own or policy.by_qos and lane -- there a QOS makes a job ordinary
   lane = choose_partition(request, { partition = lane }, {}, policy)
   return { lane = lane, partition = named and own, own = own,
     fault = check_own(own, lane, request, site.parts) }

@@ -139,6 +139,7 @@ class Slurm:
     requeue_wait: timedelta = timedelta(seconds=121)  # from a requeue to the next start
     appends: bool = False  # a requeued job adds to its output instead of emptying it
     enforces_qos: bool = False  # no user has a QOS that slurmdbd does not give
+    preempts_by_qos: bool = False  # the QOS of a job decides, not its partition
 
 
 GRACE_CHECK = timedelta(seconds=30)

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from slurm_hooks.model import Fragment, MalleableJob, Request, Slurm, Snapshot, Terms
+from slurm_hooks.model import (
+    WAITING_STATES,
+    Fragment,
+    MalleableJob,
+    Request,
+    Slurm,
+    Snapshot,
+    Terms,
+)
 from slurm_hooks.model.lane import Lane, strictest
 from slurm_hooks.settings.values import Settings
 
@@ -44,8 +52,21 @@ class Ground:
         return self._lane(fragment.lane, fragment.mark.request)
 
     def is_astray(self, fragment: Fragment) -> bool:
-        """True if it belongs to the lane of a job with a core, and is in no partition of ours."""
-        return fragment.is_astray(self.settings.site.partitions)
+        """True if it belongs to the lane of a job with a core, and is in no partition of ours.
+
+        Where QOS decide, it is also astray if it was released without the QOS of the site.
+        """
+        lacks_qos = self.gets_qos(fragment) and not fragment.mark.qos
+        is_released = fragment.state not in WAITING_STATES
+        return (lacks_qos and is_released) or fragment.is_astray(self.settings.site.partitions)
+
+    def gets_qos(self, fragment: Fragment) -> bool:
+        """True if it gets QOS and account of the site as it starts.
+
+        Such a fragment is outside the core of its job, which may be in the same partition.
+        """
+        has_core = bool(fragment.mark.request.core) and not fragment.is_core
+        return has_core and self.slurm.preempts_by_qos and bool(self.settings.site.qos)
 
     def _lane(self, partition: str, request: Request) -> Lane:
         any_lane, plain, lanes = self._lanes

@@ -210,8 +210,9 @@ class Holes(dict[str, Hole]):
         left, where Slurm would take it before fragments on shared nodes.
         """
         if not hole.is_shared:
-            lane = fragment.mark.qos or fragment.lane
-            return lane == self._ground.settings.site.part_nodes != self.lane(hole)
+            part_nodes = self._ground.settings.site.part_nodes
+            is_part = bool(part_nodes) and part_nodes in (fragment.mark.qos, fragment.lane)
+            return is_part and self.lane(hole) != part_nodes
         since = self._ground.now - self._ground.until_next  # the last tick
         ends = (idle.node.idle_since for idle in self._replacements(hole))
         return any(end is not None and end <= since for end in ends)

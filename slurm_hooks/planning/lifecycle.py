@@ -108,7 +108,9 @@ def growable(ground: Ground, job: MalleableJob) -> tuple[Fragment, ...]:
     if job.way.zero_is_idle:
         fragments = to_be_started(ground, job)
     if job.request.core:
-        fragments = tuple(f for f in fragments if not (f.is_core or ground.is_astray(f)))
+        lent = (f for f in fragments if not (f.is_core or ground.is_astray(f)))
+        is_denied = ground.slurm.preempts_by_qos and job.job_id in ground.seen.without_qos
+        fragments = () if is_denied else tuple(lent)
     return tuple(f for f in fragments if is_ready(ground, f))
 
 

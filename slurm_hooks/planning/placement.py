@@ -270,7 +270,7 @@ def _sized(survey: Survey, grow: Intent, size: tuple[int, Resources], is_resized
     assert grow.mark is not None
     (slots, asks), (name,) = size, grow.nodes
     lane = survey.holes.lane(survey.holes[name])
-    lane, qos = ("", lane) if survey.ground.settings.site.parts_qos else (lane, "")
+    lane, qos = ("", lane) if survey.ground.settings.site.parts_qos else (lane, grow.qos)
     mark = replace(grow.mark, slots=slots, qos=qos)
     return replace(grow, mark=mark, asks=asks, is_resized=is_resized, lane=lane, qos=qos)
 
@@ -288,6 +288,7 @@ def _grow(survey: Survey, fragment: Fragment, situation: Situation, nodes: list[
     if mark.obstacle == NOT_LAUNCHED:  # until it runs there
         others = (a for a in mark.unfit if a.node not in nodes)
         mark = replace(mark, unfit=(*others, *(AvoidedNode(n, ground.now) for n in sorted(nodes))))
+    site, has_own = ground.settings.site, ground.gets_qos(fragment)
     mark = replace(
         mark,
         released=ground.now,
@@ -295,7 +296,15 @@ def _grow(survey: Survey, fragment: Fragment, situation: Situation, nodes: list[
         noticed=None,
         gave_way_to="",
         idle=None,
+        qos=site.qos if has_own else "",
     )
     return Intent(
-        fragment.id, Why.HOLE_OPEN, Verb.GROW, mark=mark, nodes=frozenset(nodes), limit=limit
+        fragment.id,
+        Why.HOLE_OPEN,
+        Verb.GROW,
+        mark=mark,
+        nodes=frozenset(nodes),
+        limit=limit,
+        qos=site.qos if has_own else "",
+        account=site.account if has_own else "",
     )

@@ -78,6 +78,11 @@ class Site:
         """The QOS for parts of nodes, empty if `part_nodes` is a partition."""
         return "" if self.part_nodes in self.partitions else self.part_nodes
 
+    @property
+    def all_qos(self) -> tuple[str, ...]:
+        """Each QOS that a user of malleable jobs needs."""
+        return tuple(filter(None, (self.qos, self.parts_qos)))
+
 
 @dataclass(frozen=True)
 class Mode:

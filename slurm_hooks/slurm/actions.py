@@ -230,6 +230,7 @@ def _start(
     size = _size(first.asks, first.mark) if first.is_resized else []
     size += [f"Partition={first.lane}"] if first.lane else []
     size += [f"QOS={first.qos}"] if first.qos else []
+    size += [f"Account={first.account}"] if first.account else []
     (where,) = ranges(grow.fragment for grow in group)
     comment = _comment(first, notes)
     return Update(("update", f"jobid={where}", *nodes, limit, *size, "StartTime=now", *comment))

@@ -15,6 +15,7 @@ from ClusterShell.NodeSet import NodeSetParseError
 
 from slurm_hooks.errors import UnreadableOutput
 from slurm_hooks.model import Node, NodeState, Reservation, Resources, Slurm
+from slurm_hooks.slurm.lanes import is_by_qos
 from slurm_hooks.slurm.part_nodes import NO_LANE_NAMES, LaneNames, find_lacks
 from slurm_hooks.slurm.scontrol import (
     Words,
@@ -142,6 +143,7 @@ def _slurm(config: Words) -> Slurm:
         requeue_wait=timedelta(seconds=_requeue_wait_s(config, version)),
         appends=config.get("JobFileAppend") == "1",
         enforces_qos=bool({"qos", "all"} & _enforced(config)),
+        preempts_by_qos=is_by_qos(config),
     )
 
 

@@ -75,6 +75,8 @@ def render_policy(
     notices = _notices(settings, rules.terms)
     if notices:
         given.append(f"notices = {notices},")
+    if slurm.preempts_by_qos:
+        given.append("by_qos = true,")
     submits = rules.submits
     if submits.of_qos:
         given.append(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from slurm_hooks.errors import CommandRefused, MissingProgram, RetryLater
-from slurm_hooks.model import MalleableJob, Snapshot
+from slurm_hooks.model import MalleableJob, Slurm, Snapshot
 from slurm_hooks.settings.values import Site
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.text import Command
@@ -35,10 +35,10 @@ def parse_rights(text: str) -> dict[str, dict[str, frozenset[str]]]:
 
 
 def with_rights(port: Port, seen: Snapshot, site: Site) -> Snapshot:
-    """Return the snapshot with the jobs whose user may not have the site's QOS. Only jobs with
-    fragments to move count. Without an answer all of these wait for the next tick."""
-    jobs = [job for job in seen.jobs if has_astray(job, site)]
-    if not (site.qos and seen.slurm.enforces_qos and jobs):
+    """Return the snapshot with the jobs whose user may not have the site's QOS. Only jobs whose
+    fragments need it count. Without an answer all of these wait for the next tick."""
+    jobs = [job for job in seen.jobs if needs_qos(job, site, seen.slurm)]
+    if not (seen.slurm.enforces_qos and jobs):
         return seen
     try:
         rights = parse_rights(port.ask(rights_command({job.user for job in jobs})))
@@ -50,9 +50,13 @@ def with_rights(port: Port, seen: Snapshot, site: Site) -> Snapshot:
     return replace(seen, without_qos=frozenset(denied))
 
 
-def has_astray(job: MalleableJob, site: Site) -> bool:
-    """True if fragments of the job must move to the lane."""
-    return bool(job.request.core) and any(f.is_astray(site.partitions) for f in job.fragments)
+def needs_qos(job: MalleableJob, site: Site, slurm: Slurm) -> bool:
+    """True if fragments of the job are yet to get the site's QOS: in another partition or, where
+    QOS decide, while none has had it."""
+    if not (site.qos and job.request.core):
+        return False
+    is_first = slurm.preempts_by_qos and not any(f.mark.qos for f in job.fragments)
+    return is_first or any(f.is_astray(site.partitions) for f in job.fragments)
 
 
 def _may(job: MalleableJob, site: Site, rights: Mapping[str, frozenset[str]]) -> bool:
@@ -60,4 +64,4 @@ def _may(job: MalleableJob, site: Site, rights: Mapping[str, frozenset[str]]) ->
     job's account. If neither is known, any account of the user counts."""
     account = (site.account or job.account).lower()
     known = (qos for name, qos in rights.items() if not account or name == account)
-    return any(site.qos.lower() in qos for qos in known)
+    return any({name.lower() for name in site.all_qos} <= qos for qos in known)

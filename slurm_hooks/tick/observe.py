@@ -24,7 +24,7 @@ from slurm_hooks.planning.limits import limit_waiters
 from slurm_hooks.settings.values import Settings, Site
 from slurm_hooks.slurm.gateway import observe, with_charges
 from slurm_hooks.slurm.live import Port
-from slurm_hooks.slurm.rights import has_astray, with_rights
+from slurm_hooks.slurm.rights import needs_qos, with_rights
 from slurm_hooks.slurm.terms import terms_command
 from slurm_hooks.slurm.text import Command
 from slurm_hooks.tick.switch import with_switches
@@ -92,8 +92,7 @@ def needs_charges(ground: Ground) -> bool:
         return False
     if any(limit.of == "account" for terms in seen.terms for limit in terms.limits):
         return True
-    site = ground.settings.site
-    if site.qos and any(has_astray(job, site) for job in seen.jobs):
+    if any(needs_qos(job, ground.settings.site, seen.slurm) for job in seen.jobs):
         return True
     users = {job.user for job in seen.jobs}
     of_user = (Counted.USER, Counted.QOS_USER)

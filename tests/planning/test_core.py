@@ -11,6 +11,7 @@ from build import (
     after,
     make_fragment,
     make_job,
+    make_mark,
     make_node,
     make_nodes,
     make_request,
@@ -117,6 +118,25 @@ def test_a_move_takes_the_qos_and_the_account_of_the_site() -> None:
     settings = Settings(site=Site(qos="scavenge", account="idle"))
     plan = planned(*(core_of(asking(), i) for i in range(4)), settings=settings)
     assert {(i.qos, i.account) for i in moves(plan)} == {("scavenge", "idle")}
+
+
+@pytest.mark.parametrize("denied", [frozenset(), frozenset({7})])
+def test_where_qos_decide_a_core_may_wait_in_the_lane(denied: frozenset[int]) -> None:
+    settings = Settings(mode=Mode("on"), site=Site(qos="scavenge", account="idle"))
+    request = asking(core=2)
+    others = (in_lane(request, i) for i in range(2, 4))
+    waiting = (replace(core_of(request, i), lane="malleable") for i in range(2))
+    slurm = replace(make_slurm(), preempts_by_qos=True)
+    plan = planned(*waiting, *others, settings=settings, slurm=slurm, without_qos=denied)
+    grows = [i for i in plan.actions if i.verb is Verb.GROW]
+    assert by_verb(plan, Verb.QUEUE) == [0, 1]
+    assert [i.fragment.index for i in grows] == ([] if denied else [2, 3])
+    assert {(i.qos, i.account) for i in grows} <= {("scavenge", "idle")}
+    assert all(i.mark and i.mark.qos == "scavenge" for i in grows)
+    by_hand = replace(in_lane(request, 2, RUNNING), mark=make_mark(request))
+    plan = planned(core_of(request, state=RUNNING), by_hand, settings=settings, slurm=slurm)
+    (leaves,) = (i for i in plan.actions if i.verb is Verb.NOTICE)
+    assert (leaves.fragment.index, leaves.cause) == (2, Why.TO_LANE)
 
 
 def test_no_fragment_gets_a_qos_that_its_user_may_not_have() -> None:

@@ -95,3 +95,13 @@ def test_a_job_of_gpus_takes_free_gpus_and_gives_way(bench: Bench) -> None:
     bench.tick_until(job, lambda j: j.size == 1 and has(1)(j))
     bench.box.run(["scancel", urgent, *others])
     bench.tick_until(job, lambda j: j.size == 4 and qos_of(bench, job) == {"scavenge"})
+
+
+def test_a_core_waits_in_the_same_partition_with_the_qos_of_its_user(bench: Bench) -> None:
+    options = ["--gres=gpu:1", "--cpus-per-gpu=1", "--mem-per-gpu=100", "--time=5"]
+    job = bench.submit(SLEEP, "1-4,unit=gpu,core=1,engine=pool", options=options)
+    bench.tick_until(job, lambda j: j.size == 4)
+    core, *others = bench.job(job).active
+    assert (core.is_core, core.size) == (True, 1)
+    assert sum(f.size for f in others) == 3
+    assert qos_of(bench, job) == {"normal", "scavenge"}  # an idle node is there

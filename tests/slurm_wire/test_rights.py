@@ -44,6 +44,13 @@ def seen_of(user: str, account: str = "", lane: str = "main", is_enforced: bool 
     return make_snapshot(job, slurm=make_slurm(enforces_qos=is_enforced))
 
 
+def test_where_qos_decide_fragments_get_the_qos_without_a_move() -> None:
+    seen = seen_of("bob", lane="malleable")
+    assert with_rights(Told(SAID), seen, SITE).without_qos == frozenset()
+    by_qos = replace(seen, slurm=replace(seen.slurm, preempts_by_qos=True))
+    assert with_rights(Told(SAID), by_qos, SITE).without_qos == {7}
+
+
 def test_rows_are_read_in_any_letters() -> None:
     rights = parse_rights(SAID)
     assert rights["ann"] == {"lab": {"normal", "scavenge"}, "other": {"normal"}}
