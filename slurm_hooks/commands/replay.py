@@ -284,7 +284,7 @@ def _conditions(arguments: argparse.Namespace, settings: Settings) -> Conditions
 def _check_core(arguments: argparse.Namespace, queue: Queue) -> None:
     """Raises UsageError if the jobs cannot have such a core."""
     if arguments.core and _given_unit(arguments):
-        raise UsageError("--core: a core has whole nodes; write --unit node")
+        raise UsageError("--core: cores of a replay have whole nodes; write --unit node")
     most = min(kind.max_nodes for kind in queue.kinds)
     if arguments.core > most:
         raise UsageError(f"--core {arguments.core}: a job of the queue has at most {most} nodes")

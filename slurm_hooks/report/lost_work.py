@@ -56,7 +56,8 @@ def loop_lines(loop: Optional[Loop], request: Request) -> tuple[str, ...]:
     by = f", mostly by jobs of {loop.taker} on {fold(loop.nodes)}" if loop.taker else ""
     least = max(request.min_nodes, request.unit)
     ways = [f"prefer={least}"] if request.preferred != least and request.max_nodes > least else []
-    ways += [f"core={least}"] if not request.core and request.slot is None else []
+    may_have = request.slot is None or (request.slot.cpus and request.slot.memory_mib)
+    ways += [f"core={least}"] if may_have and not request.core else []
     help_ = f": {' or '.join(ways)} in --malleable may help" if ways else ""
     return (f"preempted {loop.count} times in {loop.seconds / 3600:.0f} h{by}{help_}",)
 

@@ -28,7 +28,7 @@ from slurm_hooks.books.harvest.values import Cost
 from slurm_hooks.books.ledger import write
 from slurm_hooks.books.place import MOST_ASIDE, aside
 from slurm_hooks.books.questions import interruptions_of, loop_in, standing, totals
-from slurm_hooks.model import Verb, Why
+from slurm_hooks.model import Slot, Verb, Why
 from slurm_hooks.report.harvest_text import tables
 from slurm_hooks.report.lost_work import loop_lines
 from slurm_hooks.settings.values import Settings
@@ -149,6 +149,9 @@ def test_a_loop_names_the_user_with_the_most_nodes() -> None:
         "preempted 4 times in 2 h, mostly by jobs of gpu on n[0-1,3]: prefer=2 or core=2 in "
         "--malleable may help"
     )
+    for slot, is_known in ((Slot("gpu"), False), (Slot("gpu", 4, 100), True)):
+        (line,) = loop_lines(unknown, replace(request, slot=slot))
+        assert ("core=2" in line) is is_known  # a core has no share of a node
     rid = replace(request, preferred=2, core=2, lane="lane")
     assert loop_lines(unknown, rid) == ("preempted 4 times in 2 h",)
     assert loop_lines(None, request) == ()
