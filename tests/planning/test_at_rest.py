@@ -44,6 +44,7 @@ SAME_AT_REST = {
     "gone",
     "obstacle",
     "slots",
+    "qos",
     "is_spent",
 }
 NOTES: dict[str, Any] = {
