@@ -49,6 +49,10 @@ _CORE = (
     "malleable=2-13,core=4,core_end=finish,sizes=x2,prefer=4,min_run=10m\x1fpartition=main,malleable"
     "\x1fqos=normal\x1faccount=lab\x1ftime_limit=2880"
 )
+_CORE_GPUS = (
+    "malleable=4-64,unit=2gpu,core=4\x1fpartition=main\x1ftres_per_node=gres:gpu:1"
+    "\x1fcpus_per_tres=gres:gpu:8\x1fmem_per_tres=gres:gpu:1000"
+)
 _SITE = """[site]
 partitions = ["malleable", "parts"]
 part_nodes = "parts"
@@ -91,27 +95,28 @@ def _submission(damaged: str) -> None:
     request = parsed[0].request
     assert elements == f"0-{request.fragments - 1}"
     assert float(priority) == 0
-    if request.slot:
-        assert (float(nodes), partition) == (1, "parts")
-        _part(request, *size)
-    elif request.core:  # they wait in the user's own partitions
-        assert request.lane == "malleable"
+    lane = "parts" if request.slot else "malleable"
+    if request.core:  # they wait in the user's own partitions
+        assert request.lane == lane
         assert not {"malleable", "parts"} & set(partition.split(","))
     else:
-        assert (float(nodes), partition) == (request.unit, "malleable")
-    if not request.slot:
-        assert float(nodes) == request.unit
+        assert partition == lane
+    assert float(nodes) == (1 if request.slot else request.unit)
+    if request.slot:
+        _part(request, *size)
+    else:
         assert request.unit * request.fragments == request.max_nodes
     assert 0 <= request.min_nodes <= request.max_nodes
     assert timedelta(0) < request.shortest_hole <= request.lease
 
 
 def _part(request: Request, gres: str, cpus: str, memory: str) -> None:
-    """An element waits with a slot, and there are no more elements than its sizes need."""
-    slot = request.slot
+    """An element waits with a unit of slots, and there are no more elements than its sizes need."""
+    slot, unit = request.slot, request.unit
     assert slot
-    assert gres == (f"gres:{slot.gres}:1" if slot.gres else "")
-    assert (float(cpus), float(memory)) == (slot.cpus or 1, slot.memory_mib or 1)
+    assert gres == (f"gres:{slot.gres}:{unit}" if slot.gres else "")
+    assert (float(cpus), float(memory)) == (unit * (slot.cpus or 1), unit * slot.memory_mib or 1)
+    assert not request.core or (slot.cpus and slot.memory_mib)
     assert 1 <= request.fragments <= request.max_nodes // request.unit
 
 
@@ -130,7 +135,7 @@ def _policy(damaged: str) -> None:
 _SETTINGS = (HERE.parents[1] / "etc" / "malleable.toml").read_text()
 JOB_SUBMIT = {
     "a submission": Target(
-        (_SUBMISSION, _BY_VARIABLE, _PARTS, _TASKS, _CORE), _submission, (RefusedError,)
+        (_SUBMISSION, _BY_VARIABLE, _PARTS, _TASKS, _CORE, _CORE_GPUS), _submission, (RefusedError,)
     ),
     "a change": Target((_CHANGE,), _change, (RefusedError,)),
     "a site's policy": Target((_SETTINGS,), _policy, (MalleableError,)),
