@@ -9,15 +9,13 @@ change where that is allowed.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from operator import le, sub
-from typing import Optional
+from typing import NamedTuple
 
 from slurm_hooks.allocation.problem import JobAsk, Problem, never
 from slurm_hooks.allocation.value import (
     Counts,
-    Period,
     Row,
     closing_order,
     held_counts,
@@ -33,69 +31,47 @@ from slurm_hooks.allocation.value import (
 )
 
 
-@dataclass(frozen=True)
-class _Step:
-    """A step from a row of a job to a larger row. `gain` is the value added per node."""
-
-    gain: float
-    row: Row
-
-
-@dataclass
-class _Stock:
+class _Stock(NamedTuple):
     """The nodes left to give: by class, and over all classes."""
 
     free: list[int]
     budget: int
 
+    def less(self, old: Row, new: Row) -> _Stock:
+        """The stock once a job has `new` instead of `old`, below 0 where it has too few."""
+        added = list(map(sub, new, old))
+        return _Stock(list(map(sub, self.free, added)), self.budget - sum(added))
+
     def covers(self, old: Row, new: Row) -> bool:
-        """Tell whether the step from `old` to `new` can still be made."""
+        """Tell whether the step from `old` to `new` can be made."""
         added = list(map(sub, new, old))
         return sum(added) <= self.budget and all(map(le, added, self.free))
-
-    def take(self, old: Row, new: Row) -> None:
-        """Hand out the nodes that `new` has beyond `old`."""
-        self.free = list(map(sub, self.free, map(sub, new, old)))
-        self.budget -= sum(new) - sum(old)
-
-
-@dataclass(frozen=True)
-class _Way:
-    """Classes in the order of filling, and for how many periods each (class) stays open."""
-
-    order: list[int]
-    depths: list[int]
 
 
 class _Climber:
     """A job on its way up, and the classes that it may keep and gain, in the order of filling."""
 
-    def __init__(self, job: JobAsk, spans: tuple[Period, ...], way: _Way) -> None:
-        self.job = job
-        self.row: Row = (0,) * len(way.depths)
-        self._spans = spans
-        self._depths = way.depths
-        self._keep = [c for c in way.order if job.held[c]]
-        self._new = [c for c in way.order if may_gain(job, c)]
-        self._value = row_value(job, spans, self.row)
+    def __init__(self, problem: Problem, job: JobAsk, row: Row) -> None:
+        self.job, self._spans, order = job, periods(problem), closing_order(problem.classes)
+        self._closing = [min(c.open_s, problem.horizon_s) for c in problem.classes]
+        self._keep = [c for c in order if job.held[c]]
+        self._new = [c for c in order if may_gain(job, c)]
+        self.move_to(row)
 
     def move_to(self, row: Row) -> None:
         """Hold `row` from now on."""
-        self.row = row
-        self._value = row_value(self.job, self._spans, row)
+        self.row, self._value = row, row_value(self.job, self._spans, row)
 
-    def next_step(self, stock: _Stock) -> Optional[_Step]:
-        """The step with the greatest gain per node, the smallest of equals.
+    def next_step(self, stock: _Stock) -> tuple[float, Row]:
+        """The row with the greatest gain per node, the smallest of equals, and this gain.
 
-        None if no step pays.
+        The gain is 0 if no step pays.
         """
-        best: Optional[_Step] = None
-        size = sum(self.row)
+        best, size = (0.0, self.row), sum(self.row)
         for row in self._rows(stock):
-            added = sum(row) - size
-            gain = (row_value(self.job, self._spans, row) - self._value) / added
-            if gain > (best.gain if best else 0.0):
-                best = _Step(gain, row)
+            gain = (row_value(self.job, self._spans, row) - self._value) / (sum(row) - size)
+            if gain > best[0]:
+                best = gain, row
         return best
 
     def _rows(self, stock: _Stock) -> Iterator[Row]:
@@ -105,52 +81,42 @@ class _Climber:
             if not size and job.may_have(job.size) and stock.covers(self.row, job.held):
                 yield job.held
             return
-        fills = list(self._fills(stock))
+        fills = list(self._fills(stock.free))
         reach = size + min(sum(n for _, n in fills), stock.budget)
-        sizes = set(kinks(job, reach)) | {job.size, job.size + job.unit}
-        sizes.update(self._edges(fills, size))
-        row = list(self.row)
-        allowed = size_range(job, reach)
+        sizes = {*kinks(job, reach), job.size, job.size + job.unit, *self._edges(fills, size)}
+        allowed, row = size_range(job, reach), list(self.row)
         for target in sorted(n for n in sizes if n > size and n in allowed):
-            self._fill(row, fills, target)
+            missing = target - sum(row)
+            while missing:
+                c, nodes = fills[0]
+                taken = min(nodes, missing)
+                row[c] += taken
+                missing -= taken
+                fills[0] = (c, nodes - taken)
+                if taken == nodes:
+                    fills.pop(0)
             yield tuple(row)
 
-    def _edges(self, fills: list[tuple[int, int]], size: int) -> Iterator[int]:
+    def _edges(self, fills: Sequence[tuple[int, int]], size: int) -> Iterator[int]:
         """The sizes at which a class is used up and the next class closes at another time."""
-        for at, (c, nodes) in enumerate(fills):
+        for (c, nodes), (following, _) in zip(fills, fills[1:]):
             size += nodes
-            if at + 1 == len(fills) or self._depths[fills[at + 1][0]] != self._depths[c]:
+            if self._closing[c] != self._closing[following]:
                 yield size
 
-    def _fills(self, stock: _Stock) -> Iterator[tuple[int, int]]:
-        """Classes and the available nodes of each.
-
-        Held classes come first, new classes if all are kept.
-        """
-        job, free = self.job, list(stock.free)
+    def _fills(self, free: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """Classes and the available nodes of each: the held nodes, and more once all are kept."""
+        job, left, unit = self.job, list(free), self.job.unit
         keeps_all = True
         for c in self._keep:
             missing = max(0, job.held[c] - self.row[c])
-            nodes = min(missing, free[c] // job.unit * job.unit)
-            free[c] -= nodes
+            nodes = min(missing, free[c] // unit * unit)
+            left[c] -= nodes
             keeps_all = keeps_all and nodes == missing
             yield c, nodes
         if keeps_all:
-            self._new = [c for c in self._new if stock.free[c] >= job.unit]  # it only shrinks
-            for c in self._new:
-                yield c, free[c] // job.unit * job.unit
-
-    @staticmethod
-    def _fill(row: list[int], fills: list[tuple[int, int]], target: int) -> None:
-        missing = target - sum(row)
-        while missing > 0:
-            c, nodes = fills[0]
-            taken = min(nodes, missing)
-            row[c] += taken
-            missing -= taken
-            fills[0] = (c, nodes - taken)
-            if taken == nodes:
-                fills.pop(0)
+            self._new = [c for c in self._new if free[c] >= unit]  # it only shrinks
+            yield from ((c, left[c] // unit * unit) for c in self._new)
 
 
 def solve_greedy(problem: Problem, is_late: Callable[[], bool] = never) -> Counts:
@@ -171,33 +137,25 @@ def climb_from(problem: Problem, rows: Counts, is_late: Callable[[], bool] = nev
 
     Each of `rows` must be allowed, empty, or a part of its job's held row. Together they must fit.
     """
-    spans = periods(problem)
+    climbers = [_Climber(problem, job, row) for job, row in zip(problem.jobs, rows)]
     stock = _Stock([c.capacity for c in problem.classes], nodes_to_give(problem))
-    depths = [sum(span.is_open[c] for span in spans) for c in range(len(problem.classes))]
-    way = _Way(closing_order(problem.classes), depths)
-    climbers = [_Climber(job, spans, way) for job in problem.jobs]
-    for climber, row in zip(climbers, rows):
-        stock.take(climber.row, row)
-        climber.move_to(row)
+    for row in rows:
+        stock = stock.less((0,) * len(row), row)
     heap: list[tuple[float, str, int, Row]] = []
+
+    def push(at: int) -> None:
+        gain, row = climbers[at].next_step(stock)
+        if gain:  # stock only shrinks, so a step that it still covers stays the best
+            heapq.heappush(heap, (-gain, climbers[at].job.name, at, row))
+
     for at in range(len(climbers)):
         if is_late():
             break
-        _push(heap, climbers, at, stock)
+        push(at)
     while heap and not is_late():
         _, _, at, row = heapq.heappop(heap)
-        climber = climbers[at]
-        if stock.covers(climber.row, row):
-            stock.take(climber.row, row)
-            climber.move_to(row)
-        _push(heap, climbers, at, stock)
+        if stock.covers(climbers[at].row, row):
+            stock = stock.less(climbers[at].row, row)
+            climbers[at].move_to(row)
+        push(at)
     return tuple(climber.row for climber in climbers)
-
-
-def _push(
-    heap: list[tuple[float, str, int, Row]], climbers: list[_Climber], at: int, stock: _Stock
-) -> None:
-    """Queue the next step of a job. Stock only shrinks, so a step that it covers stays the best."""
-    step = climbers[at].next_step(stock)
-    if step:
-        heapq.heappush(heap, (-step.gain, climbers[at].job.name, at, step.row))
