@@ -17,7 +17,7 @@ from slurm_hooks.allocation.solvers.bids import Bidder, depths_of
 from slurm_hooks.allocation.solvers.greedy import climb_from, solve_greedy
 from slurm_hooks.allocation.solvers.market import Market
 from slurm_hooks.allocation.solvers.milp import solve_milp
-from slurm_hooks.allocation.solvers.prices import Sectors
+from slurm_hooks.allocation.solvers.prices import Groups
 from slurm_hooks.allocation.value import (
     contradiction,
     infeasibility,
@@ -158,8 +158,8 @@ def test_prices_agree_with_the_milp(sectors: int, headroom: int) -> None:
 
 def test_classes_that_the_same_jobs_want_share_a_price() -> None:
     problem = machine(40, 320, 8, sectors=2)
-    sectors = Sectors.of(Market(problem, solve_greedy(problem)))
-    assert sorted(map(sorted, sectors.groups)) == [[0, 2, 4, 6], [1, 3, 5, 7]]
+    groups = Groups(Market(problem, solve_greedy(problem)))
+    assert sorted(map(sorted, groups.weights)) == [[0, 2, 4, 6], [1, 3, 5, 7]]
 
 
 def test_many_jobs_and_classes_need_no_integer_programme(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 from slurm_hooks.allocation.problem import OutOfTime
@@ -31,12 +30,12 @@ STEPS = 60
 REPAIR_EVERY = 8
 STEPS_WITHOUT_GAIN = 15
 FIRST_SCALE = 0.3
-
-
 MOST_STEPS = 200_000
 """The steps after which the search for the best answer gives up: 0.1 s of Python."""
 MOST_ROWS = 5_000
 """The largest number of open rows, of all jobs, that it lists: 0.05 s of Python."""
+Levels = tuple[float, ...]
+"""A price for each group of classes."""
 
 
 def solve_prices(market: Market, gap: float) -> None:
@@ -45,27 +44,17 @@ def solve_prices(market: Market, gap: float) -> None:
     It ends early when the market is late. Without that the same problem gets the same answer.
     """
     try:
-        _search(market, gap)
+        _search(market, Groups(market), lambda: market.gap <= gap or market.is_late())
     except OutOfTime:
         return
 
 
-def _search(market: Market, gap: float) -> None:
-    sectors = Sectors.of(market)
-
-    def is_done() -> bool:
-        return market.gap <= gap or market.is_late()
-
-    best, high = _common_level(market, sectors, _scaled(sectors))
-    if market.spare:
-        flat, flat_high = _common_level(market, sectors, _flat(sectors))
-        if flat[0] < best[0]:
-            best, high = flat, flat_high
-    _, tariff = best
-    _try_around(market, sectors, (high, tariff), is_done)
-    if (len(sectors.groups) > 1 or market.spare) and not is_done():
-        tariff = _own_levels(market, sectors, tariff, is_done)
-        _try_around(market, sectors, (tariff.times(RAISE), tariff), is_done)
+def _search(market: Market, groups: Groups, is_done: Callable[[], bool]) -> None:
+    _, levels, high = min(_common_level(market, groups, shape) for shape in groups.shapes)
+    _try_around(market, groups, (high, levels), is_done)
+    if len(groups.weights) > 1 and not is_done():
+        levels = _own_levels(market, groups, levels, is_done)
+        _try_around(market, groups, (_times(levels, RAISE), levels), is_done)
     if not is_done():
         _finish(market)
 
@@ -83,54 +72,47 @@ def _finish(market: Market) -> None:
     market.bound = market.value
 
 
-@dataclass(frozen=True)
-class Tariff:
-    """Prices in few numbers: a common price per node, and a price per open second by group."""
+class Groups:
+    """Classes in groups that mostly the same jobs want, and the `supply` of each group.
 
-    own: tuple[float, ...]
-    common: float = 0.0
-
-    def times(self, factor: float) -> Tariff:
-        """All prices times `factor`."""
-        return Tariff(tuple(level * factor for level in self.own), self.common * factor)
-
-
-@dataclass(frozen=True)
-class Sectors:
-    """Classes in groups that mostly the same jobs want. A class is open for `seconds`.
-
-    Within a group demand spreads without help, so its classes need no prices of their own.
+    `weights` say how often a node of a class in the group pays its price: once for each second that
+    it stays open. Within a group demand spreads without help, so its classes need no prices of
+    their own. Where headroom makes all nodes scarce, all classes are a group too, and a node pays
+    once. `shapes` are the prices from which the search starts: per second, or per node.
     """
 
-    seconds: tuple[float, ...]
-    groups: tuple[tuple[int, ...], ...]
-
-    @staticmethod
-    def of(market: Market) -> Sectors:
-        """Group the classes by how long they stay open and by the jobs that may use them."""
-        groups: list[tuple[int, int, list[int]]] = []
+    def __init__(self, market: Market) -> None:
+        self._classes = range(len(market.caps))
+        users_of: list[int] = []
+        self.weights: list[dict[int, float]] = []
         for c, depth in enumerate(market.depths):
             users = sum(1 << at for at, job in enumerate(market.problem.jobs) if may_gain(job, c))
-            for group_depth, group_users, members in groups:
-                if depth == group_depth and _are_alike(users, group_users):
-                    members.append(c)
+            seconds = sum(span.seconds for span in market.spans[:depth])
+            for group_users, weights in zip(users_of, self.weights):
+                if seconds in weights.values() and _are_alike(users, group_users):
+                    weights[c] = seconds
                     break
             else:
-                groups.append((depth, users, [c]))
-        seconds = (sum(s.seconds for s in market.spans[:depth]) for depth in market.depths)
-        return Sectors(tuple(seconds), tuple(tuple(members) for _, _, members in groups))
+                users_of.append(users)
+                self.weights.append({c: seconds})
+        self.shapes: list[Levels] = [(1.0,) * len(users_of)]
+        self.supply = self.sold(market.caps)
+        if market.spare:
+            self.weights.append(dict.fromkeys(self._classes, 1.0))
+            self.supply.append(float(sum(market.caps) - market.spare))
+            self.shapes = [(*self.shapes[0], 0.0), (*[0.0] * len(users_of), 1.0)]
 
-    def prices(self, tariff: Tariff) -> list[float]:
+    def prices(self, levels: Levels) -> list[float]:
         """The price of a node of each class."""
-        prices = [tariff.common] * len(self.seconds)
-        for level, group in zip(tariff.own, self.groups):
-            for c in group:
-                prices[c] += level * self.seconds[c]
+        prices = [0.0 for _ in self._classes]
+        for level, weights in zip(levels, self.weights):
+            for c, weight in weights.items():
+                prices[c] += level * weight
         return prices
 
-    def node_seconds(self, nodes: Sequence[float]) -> list[float]:
-        """Node-seconds in each group of so many `nodes` (class)."""
-        return [sum(nodes[c] * self.seconds[c] for c in group) for group in self.groups]
+    def sold(self, nodes: Sequence[int]) -> list[float]:
+        """So many `nodes` (class) in each group, with their weights."""
+        return [sum(nodes[c] * weight for c, weight in each.items()) for each in self.weights]
 
 
 def _are_alike(users: int, others: int) -> bool:
@@ -138,30 +120,22 @@ def _are_alike(users: int, others: int) -> bool:
     return 2 * bin(users & others).count("1") >= bin(users | others).count("1")
 
 
-def _scaled(sectors: Sectors) -> Tariff:
-    """The shape of prices where a node costs as much as its open seconds."""
-    return Tariff((1.0,) * len(sectors.groups))
+def _times(levels: Levels, factor: float) -> Levels:
+    return tuple(level * factor for level in levels)
 
 
-def _flat(sectors: Sectors) -> Tariff:
-    """The shape of prices where every node costs the same: headroom makes all of them scarce."""
-    return Tariff((0.0,) * len(sectors.groups), max(sectors.seconds, default=1.0) or 1.0)
-
-
-def _common_level(
-    market: Market, sectors: Sectors, shape: Tariff
-) -> tuple[tuple[float, Tariff], Tariff]:
+def _common_level(market: Market, groups: Groups, shape: Levels) -> tuple[float, Levels, Levels]:
     """The best bound that prices of this `shape` prove, with them, and prices too high for demand.
 
     It uses false position, kept off the ends of the bracket so that it shrinks by at least a fifth.
     """
     supply = sum(market.caps) - market.spare
-    total = sum(p * cap for p, cap in zip(sectors.prices(shape), market.caps))
+    total = sum(p * cap for p, cap in zip(groups.prices(shape), market.caps))
     level = max(market.value / max(total, 1e-9) / 2, 1e-9)
     low, high = (0.0, float(supply)), (math.inf, 0.0)  # (level, nodes wanted beyond the supply)
     best = (math.inf, level)
     for _ in range(SEARCHES):
-        asked = market.ask(sectors.prices(shape.times(level)))
+        asked = market.ask(groups.prices(_times(shape, level)))
         best = min(best, (asked.bound, level))
         over = float(sum(asked.demand) - supply)
         if over > 0:
@@ -170,61 +144,53 @@ def _common_level(
             high = (level, over)
         if high[0] - low[0] < CLOSE * high[0] or market.is_late():
             break
-        level = 2 * level if high[0] == math.inf else _between(low, high)
+        share = min(max(low[1] / max(low[1] - high[1], 1e-9), 0.2), 0.8)
+        level = 2 * level if high[0] == math.inf else low[0] + (high[0] - low[0]) * share
     bound, level = best
     above = high[0] if level < high[0] < math.inf else level * RAISE
-    return (bound, shape.times(level)), shape.times(above)
-
-
-def _between(low: tuple[float, float], high: tuple[float, float]) -> float:
-    share = low[1] / max(low[1] - high[1], 1e-9)
-    return low[0] + (high[0] - low[0]) * min(max(share, 0.2), 0.8)
+    return bound, _times(shape, level), _times(shape, above)
 
 
 def _try_around(
-    market: Market, sectors: Sectors, tariffs: Sequence[Tariff], is_done: Callable[[], bool]
+    market: Market, groups: Groups, tariffs: Sequence[Levels], is_done: Callable[[], bool]
 ) -> None:
     """Repair the answers to each of the tariffs."""
-    for tariff in tariffs:
-        if is_done():
-            return
-        market.repair(market.ask(sectors.prices(tariff)), is_done)
+    for levels in tariffs:
+        if not is_done():
+            market.repair(market.ask(groups.prices(levels)), is_done)
 
 
 def _own_levels(
-    market: Market, sectors: Sectors, tariff: Tariff, is_done: Callable[[], bool]
-) -> Tariff:
-    """Move the level of each group to just wanted, and the common level where headroom binds."""
-    best, scale, since = (market.bound, tariff), FIRST_SCALE, 0
+    market: Market, groups: Groups, levels: Levels, is_done: Callable[[], bool]
+) -> Levels:
+    """Move the level of each group to just wanted."""
+    best, scale, since = (market.bound, levels), FIRST_SCALE, 0
     for step in range(1, STEPS + 1):
-        asked = market.ask(sectors.prices(tariff))
+        asked = market.ask(groups.prices(levels))
         since += 1
         if asked.bound < best[0]:
-            best, since = (asked.bound, tariff), 0
+            best, since = (asked.bound, levels), 0
         elif since % 3 == 0:
             scale /= 2
         if step % REPAIR_EVERY == 0:
             market.repair(asked, is_done)
-        moved = _step(market, sectors, tariff, asked, scale)
-        if since > STEPS_WITHOUT_GAIN or is_done() or moved == tariff:
+        moved = _step(market, groups, levels, asked, scale)
+        if since > STEPS_WITHOUT_GAIN or is_done() or moved == levels:
             break
-        tariff = moved
+        levels = moved
     return best[1]
 
 
-def _step(market: Market, sectors: Sectors, tariff: Tariff, asked: Asked, scale: float) -> Tariff:
+def _step(market: Market, groups: Groups, levels: Levels, asked: Asked, scale: float) -> Levels:
     """Step up where demand exceeds supply, down where it falls short.
 
     Steps are scaled by the supply of each group, so that small groups move as fast as large groups.
     """
-    supply = [max(s, 1e-9) for s in sectors.node_seconds(market.caps)]
-    over = [d - s for d, s in zip(sectors.node_seconds(asked.demand), supply)]
-    over = [0.0 if o < 0 and not level else o for o, level in zip(over, tariff.own)]
-    nodes = max(1, sum(market.caps))
-    total = sum(asked.demand) - nodes + market.spare if market.spare else 0
-    length = sum(o * o / s for o, s in zip(over, supply)) + total * total / nodes
+    supply = [max(s, 1e-9) for s in groups.supply]
+    over = [d - s for d, s in zip(groups.sold(asked.demand), supply)]
+    over = [0.0 if o < 0 and not level else o for o, level in zip(over, levels)]
+    length = sum(o * o / s for o, s in zip(over, supply))
     if not length:
-        return tariff
+        return levels
     stride = scale * (asked.bound - market.value) / length
-    own = (max(0.0, p + stride * o / s) for p, o, s in zip(tariff.own, over, supply))
-    return replace(tariff, own=tuple(own), common=max(0.0, tariff.common + stride * total / nodes))
+    return tuple(max(0.0, p + stride * o / s) for p, o, s in zip(levels, over, supply))
