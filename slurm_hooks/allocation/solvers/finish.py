@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, compress
+from itertools import accumulate
 from operator import le, lshift
 from typing import NamedTuple, Optional
 
@@ -65,10 +65,7 @@ def best_rows(
     search would take more than `most_steps` steps.
     """
     for share in SHARES if gap > 0 else ():
-        menus = menus_of(gap * share)
-        packing = _Packing(supply, len(menus))
-        packed = {key: packing.menu(menu) for key, menu in {id(m): m for m in menus}.items()}
-        rows = _search([packed[id(m)] for m in menus], packing, gap * share, most_steps)
+        rows = _search(menus_of(gap * share), supply, gap * share, most_steps)
         if rows:
             return rows
     return None
@@ -83,96 +80,60 @@ class _Packing:
 
     def __init__(self, supply: Supply, jobs: int) -> None:
         self._supply = supply
-        self._has_spare = supply.spare > 0
-        self._most = list(self._counted(supply.caps))
-        if self._has_spare:
-            self._most[-1] -= supply.spare
+        self._most = list(supply.caps)
+        if supply.spare > 0:
+            self._most.append(sum(supply.caps) - supply.spare)
         self._tops = [(cap * (jobs + 1)).bit_length() for cap in self._most]
         self._shifts = list(accumulate(self._tops, lambda at, top: at + top + 1, initial=0))[:-1]
         self.tops = self._packed([1 << top for top in self._tops])
         self.full = self.tops + self._packed(self._most)
 
-    def _counted(self, row: Sequence[int]) -> Sequence[int]:
-        return (*row, sum(row)) if self._has_spare else row
-
     def _packed(self, counts: Sequence[int]) -> int:
         return sum(map(lshift, counts, self._shifts))
 
-    def menu(self, choices: Sequence[Choice]) -> _Menu:
+    def offers(self, choices: Sequence[Choice]) -> list[_Offer]:
         """The choices for which there are nodes, each with a packed number to subtract."""
         if len(self._most) == 1:  # a single count needs no packing, and a replay asks very often
-            plain = [(loss, row[0], row) for loss, row in choices if row[0] <= self._most[0]]
-            return _Menu(plain, max((n for _, n, _ in plain), default=0))
-        counts = [self._counted(choice.row) for choice in choices]
-        fitting = [all(map(le, row, self._most)) for row in counts]
-        counts = list(compress(counts, fitting))
-        offers = [
-            (choice.loss, self._packed(row), choice.row)
-            for choice, row in zip(compress(choices, fitting), counts)
+            return [(loss, row[0], row) for loss, row in choices if row[0] <= self._most[0]]
+        return [
+            (loss, self._packed(row), row[: len(self._supply.caps)])
+            for loss, row in ((loss, (*row, sum(row))) for loss, row in choices)
+            if all(map(le, row, self._most))
         ]
-        greatest = self._packed([*map(max, zip(*counts))])
-        return _Menu(offers, greatest)
 
     def wasted(self, left: int) -> float:
-        """The price of the nodes left, where counts below zero count as 0."""
-        tops = [1 << top for top in self._tops]
-        counts = [(left >> at & 2 * top - 1) - top for at, top in zip(self._shifts, tops)]
-        nodes = [max(0, n) for n in counts[: len(self._supply.caps)]]
-        return max(0.0, self._supply.worth(nodes))
+        """The price of the nodes left."""
+        counts = [left >> at & (1 << top) - 1 for at, top in zip(self._shifts, self._tops)]
+        return max(0.0, self._supply.worth(counts[: len(self._supply.caps)]))
 
 
 _Offer = tuple[float, int, Row]  # loss, nodes packed, nodes
-
-
-class _Menu(NamedTuple):
-    """The choices of a job, and the most of each class among them, packed."""
-
-    offers: list[_Offer]
-    greatest: int
-
-
 _Layer = dict[int, tuple[float, _Offer]]  # nodes left -> (loss so far, the last job's offer)
 
 
-def _search(
-    menus: Sequence[_Menu], packing: _Packing, allowed: float, most_steps: float
-) -> Optional[list[Row]]:
+def _search(menus: Menus, supply: Supply, allowed: float, most_steps: float) -> Optional[list[Row]]:
     """The rows that lose least, if their loss is no more than `allowed`."""
-    if not all(menu.offers for menu in menus):
+    packing = _Packing(supply, len(menus))
+    packed = {key: packing.offers(menu) for key, menu in {id(m): m for m in menus}.items()}
+    if not all(packed.values()):
         return None
-    order = sorted(range(len(menus)), key=lambda at: len(menus[at].offers))
-    layers = _layers([menus[at] for at in order], packing, allowed, most_steps)
-    lost = {left: loss + packing.wasted(left) for left, (loss, _) in layers[-1].items()}
-    best = min(lost, key=lambda left: (lost[left], -left), default=None)
-    if best is None:
-        return None
-    placed = dict(zip(order, _trace(layers, best)))
-    return [placed[at] for at in range(len(order))]
-
-
-def _layers(
-    menus: Sequence[_Menu], packing: _Packing, allowed: float, most_steps: float
-) -> list[_Layer]:
-    """For each number of jobs, the least loss by nodes left, as far as it can still win."""
+    offers = [packed[id(menu)] for menu in menus]
+    order = sorted(range(len(menus)), key=lambda at: len(offers[at]))
     layers: list[_Layer] = [{packing.full: (0.0, (0.0, 0, ()))}]
-    rest = sum(menu.greatest for menu in menus)
-    for menu in menus:
-        most_steps -= len(layers[-1]) * len(menu.offers)
+    for at in order:
+        most_steps -= len(layers[-1]) * len(offers[at])
         if most_steps < 0:
             raise TooLarge(f"job {len(layers)} of {len(menus)}: {len(layers[-1])} states")
-        rest -= menu.greatest
-        longer = _extended(layers[-1], menu.offers, packing.tops, allowed)
-        if packing.full - rest & packing.tops:  # later jobs cannot take all nodes
-            _drop_wasteful(longer, rest, packing, allowed)
-        layers.append(longer)
-    return layers
-
-
-def _drop_wasteful(layer: _Layer, rest: int, packing: _Packing, allowed: float) -> None:
-    """Drop the states that leave too much, even if later jobs take `rest`."""
-    for left in [left for left in layer if left - rest & packing.tops]:
-        if layer[left][0] + packing.wasted(left - rest) > allowed:
-            del layer[left]
+        layers.append(_extended(layers[-1], offers[at], packing.tops, allowed))
+    lost = {left: loss + packing.wasted(left) for left, (loss, _) in layers[-1].items()}
+    best = min(lost, key=lambda left: (lost[left], -left), default=None)
+    if best is None or lost[best] > allowed:
+        return None
+    rows: dict[int, Row] = {}
+    for at, layer in zip(reversed(order), reversed(layers)):
+        _, packed_row, rows[at] = layer[best][1]
+        best += packed_row
+    return [rows[at] for at in range(len(menus))]
 
 
 def _extended(layer: _Layer, offers: Sequence[_Offer], tops: int, allowed: float) -> _Layer:
@@ -187,13 +148,3 @@ def _extended(layer: _Layer, offers: Sequence[_Offer], tops: int, allowed: float
             if now & tops == tops and (now not in longer or loss < longer[now][0]):
                 longer[now] = (loss, offer)
     return longer
-
-
-def _trace(layers: Sequence[_Layer], left: int) -> list[Row]:
-    """The row of each job on the way to the nodes left."""
-    rows = []
-    for layer in reversed(layers[1:]):
-        _, packed, row = layer[left][1]
-        rows.append(row)
-        left += packed
-    return rows[::-1]
