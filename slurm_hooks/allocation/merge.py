@@ -145,7 +145,7 @@ def _joined(groups: Mapping[_Group, list[int]]) -> tuple[tuple[int, ...], ...]:
 
 
 def _with_groups(problem: Problem, groups: tuple[tuple[int, ...], ...], unit: int) -> Problem:
-    """The problem in whole units. Leftover nodes are taken out, first of the headroom."""
+    """The problem in whole units. Leftover nodes are taken out."""
     classes = tuple(
         NodeClass(
             capacity=sum(problem.classes[c].capacity // unit * unit for c in group),
@@ -153,12 +153,10 @@ def _with_groups(problem: Problem, groups: tuple[tuple[int, ...], ...], unit: in
         )
         for group in groups
     )
-    rest = sum(c.capacity % unit for c in problem.classes)
     return replace(
         problem,
         jobs=tuple(_with_groups_of_job(job, groups) for job in problem.jobs),
         classes=classes,
-        headroom_nodes=max(0, problem.headroom_nodes - rest),
     )
 
 

@@ -134,15 +134,14 @@ class NodeClass:
 class Problem:
     """Jobs, classes, and the seconds to look ahead.
 
-    `headroom_nodes` free nodes are not given to growing jobs. All jobs together have at most
-    `ceiling_nodes` (None: no limit), and give back the rest. `survival_s` is the mean time after
-    which an open hole closes unplanned (infinite: never). It discounts later periods.
+    All jobs together have at most `ceiling_nodes` (None: no limit), and give back the rest.
+    `survival_s` is the mean time after which an open hole closes unplanned (infinite: never). It
+    discounts later periods.
     """
 
     jobs: tuple[JobAsk, ...]
     classes: tuple[NodeClass, ...]
     horizon_s: float = 120.0
-    headroom_nodes: int = 0
     ceiling_nodes: Optional[int] = None
     survival_s: float = math.inf
 

@@ -109,16 +109,9 @@ def held_counts(problem: Problem) -> Counts:
 
 
 def nodes_to_give(problem: Problem) -> int:
-    """The nodes that all jobs together may hold.
-
-    Headroom bounds the net growth: at most `free - headroom_nodes` free nodes are given. Jobs keep
-    their nodes if fewer are free, but nodes may still move between jobs. The ceiling bounds held
-    nodes too.
-    """
+    """The nodes that all jobs together may hold."""
     total = sum(c.capacity for c in problem.classes)
-    held = sum(job.size for job in problem.jobs)
-    most = max(total - problem.headroom_nodes, held)
-    return most if problem.ceiling_nodes is None else min(most, problem.ceiling_nodes)
+    return total if problem.ceiling_nodes is None else min(total, problem.ceiling_nodes)
 
 
 def is_off_unit(job: JobAsk) -> bool:
@@ -172,7 +165,7 @@ def infeasibility(problem: Problem, counts: Counts) -> str:
             return f"class {c}: {used} of {node_class.capacity} nodes given"
     given = sum(map(sum, counts))
     if given > nodes_to_give(problem):
-        return f"{given} nodes given, with headroom and ceiling there are {nodes_to_give(problem)}"
+        return f"{given} nodes given, with the ceiling there are {nodes_to_give(problem)}"
     return ""
 
 

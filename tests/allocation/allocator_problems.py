@@ -95,8 +95,7 @@ def problems(draw: st.DrawFn, most_classes: int = 3) -> Problem:
         tuple(asks),
         classes,
         horizon_s=draw(st.sampled_from([120.0, 30.0])),
-        headroom_nodes=draw(st.sampled_from([0, 0, 1, 3])),
-        ceiling_nodes=draw(st.sampled_from([None, None, 0, 2, 5])),
+        ceiling_nodes=draw(st.sampled_from([None, None, 0, 2, 5, 7])),
         survival_s=draw(st.sampled_from([math.inf, 100.0])),
     )
 
@@ -132,7 +131,8 @@ def torn(seed: int, most_jobs: int = 4, most_nodes: int = 6) -> Problem:
                 claim=draw.choice([0.0, 0.0, 2.0]),
             )
         )
-    return Problem(tuple(asks), classes, headroom_nodes=draw.choice([0, 0, 1]))
+    total = sum(c.capacity for c in classes)
+    return Problem(tuple(asks), classes, ceiling_nodes=total - draw.choice([0, 0, 1]))
 
 
 def priced(problem: Problem, gap: float) -> Market:

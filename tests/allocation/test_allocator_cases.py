@@ -49,18 +49,6 @@ CASES = [
     ("a gang above MAX shrinks", one_class(9, job(max_nodes=4, held=(6,))), [4]),
     ("whole units only", one_class(11, job(unit=4, min_nodes=4)), [8]),
     ("half a unit is kept", one_class(9, job(unit=4, min_nodes=3, held=(3,))), [3]),
-    ("headroom stays free", one_class(10, job(), headroom_nodes=3), [7]),
-    (
-        "what units leave over is headroom",
-        one_class(11, job(unit=4, min_nodes=4), headroom_nodes=3),
-        [8],
-    ),
-    ("headroom takes nothing back", one_class(10, job(held=(9,)), headroom_nodes=3), [9]),
-    (
-        "with headroom nodes still change hands",
-        one_class(8, job(held=(8,), weight=1), job("b", weight=9), headroom_nodes=3),
-        [0, 8],
-    ),
     ("a ceiling binds", one_class(10, job(), job("b", weight=2), ceiling_nodes=7), [0, 7]),
     ("a ceiling takes back", one_class(10, job(held=(9,)), ceiling_nodes=4), [4]),
     (
@@ -135,14 +123,14 @@ INFEASIBLE = [
     (((-2,), (0,)), "not a row"),
     (((2, 0), (0,)), "not a row"),
     (((2,),), "1 rows for 2 jobs"),
-    (((4,), (0,)), "headroom"),
+    (((4,), (0,)), "ceiling"),
 ]
 
 
 @pytest.mark.parametrize(("counts", "reason"), INFEASIBLE, ids=[r for _, r in INFEASIBLE])
 def test_infeasibility_names_the_rule(counts: tuple[tuple[int, ...], ...], reason: str) -> None:
     jobs = (job(min_nodes=2, max_nodes=4), job("b", unit=2))
-    problem = one_class(4, *jobs, headroom_nodes=1)
+    problem = one_class(4, *jobs, ceiling_nodes=3)
     assert reason in infeasibility(problem, counts)
 
 

@@ -64,7 +64,7 @@ def test_a_job_off_its_unit_has_two_rows(price: float) -> None:
 def test_the_best_rows_are_found_at_any_prices(
     classes: int, data: st.DataObject, asked: list[float]
 ) -> None:
-    """The test has cases with and without minimums, ceilings, headroom and holes that end."""
+    """The test has cases with and without minimums, ceilings and holes that end."""
     problem = data.draw(problems(most_classes=classes))
     market = Market(problem, solve_greedy(problem))
     bound = market.ask(asked[: len(problem.classes)]).bound

@@ -47,9 +47,9 @@ class Supply:
     spare: int = 0
 
     def worth(self, nodes: Sequence[int]) -> float:
-        """The price of so many nodes (class), with the headroom at the lowest price.
+        """The price of so many nodes (class), with the nodes above the ceiling at the lowest price.
 
-        As many nodes of classes with capacity stay idle as the headroom says. The best dual price
+        As many nodes of classes with capacity stay idle as the ceiling says. The best dual price
         of that rule, given the prices of the nodes, is the lowest of them.
         """
         lowest = min((p for p, cap in zip(self.prices, self.caps) if cap), default=0.0)

@@ -77,7 +77,7 @@ class Groups:
 
     `weights` say how often a node of a class in the group pays its price: once for each second that
     it stays open. Within a group demand spreads without help, so its classes need no prices of
-    their own. Where headroom makes all nodes scarce, all classes are a group too, and a node pays
+    their own. Where a ceiling makes all nodes scarce, all classes are a group too, and a node pays
     once. `shapes` are the prices from which the search starts: per second, or per node.
     """
 
