@@ -155,12 +155,6 @@ def test_knapsack_gives_up_rather_than_run_for_hours() -> None:
         solve_knapsack(problem, most_steps=1)
 
 
-def test_knapsack_is_for_a_single_class() -> None:
-    problem = Problem((), (NodeClass(1), NodeClass(1)))
-    with pytest.raises(ValueError, match="one class"):
-        solve_knapsack(problem)
-
-
 ONE_SOLVE = """
 from slurm_hooks.allocation.problem import Limits
 from slurm_hooks.allocation.solvers.milp import find_backend

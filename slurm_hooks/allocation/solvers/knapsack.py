@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 
 from slurm_hooks.allocation.problem import JobAsk, Problem
@@ -37,11 +36,9 @@ Point = tuple[int, float]
 def solve_knapsack(problem: Problem, most_steps: int = MOST_STEPS) -> Counts:
     """The counts (job, class) of greatest value of a problem with a single class, exactly.
 
-    Of equal answers, the relaxation's wins. Raises ValueError for another number of classes and
-    `TooLarge` where a search would take more than `most_steps` steps.
+    Of equal answers, the relaxation's wins. Raises `TooLarge` where a search would take more than
+    `most_steps` steps.
     """
-    if len(problem.classes) != 1:
-        raise ValueError(f"one class is needed, the problem has {len(problem.classes)}")
     most = min(problem.classes[0].capacity, nodes_to_give(problem))
     spans = periods(problem)
     menus = [_menu(job, most, spans) for job in problem.jobs]
@@ -53,16 +50,11 @@ def _menu(job: JobAsk, most: int, spans: tuple[Period, ...]) -> Menu:
     def worth(size: int) -> float:
         return row_value(job, spans, (size,))
 
-    step = job.unit if job.sizes is None else most + 1  # no size between the allowed sizes
-    return Menu(worth, _corners(job, most), step)
-
-
-def _corners(job: JobAsk, most: int) -> list[int]:
-    """0 and the sizes between which the job's value is linear: kinks of progress and of costs."""
-    held = job.size
     if is_off_unit(job):
-        return [0, held] if job.may_have(held) else [0]
-    return [0, *corners(job, most if may_gain(job, 0) else min(most, held))]
+        return Menu(worth, [0, job.size] if job.may_have(job.size) else [0])
+    step = job.unit if job.sizes is None else most + 1  # no size between the allowed sizes
+    reach = most if may_gain(job, 0) else min(most, job.size)
+    return Menu(worth, [0, *corners(job, reach)], step)
 
 
 class Menu:
@@ -78,27 +70,16 @@ class Menu:
     ) -> None:
         if not corners or corners[0] != 0:
             raise ValueError("size 0 must be allowed")
-        self._worth = worth
+        self._worth, self._step = worth, step
         self._corners: list[Point] = [(size, worth(size)) for size in corners]
-        self._step = step
-        self._hull = _hull(self._corners)
-        self.nothing = self._hull[0]
-        self.rises = [(-_slope(a, b), b) for a, b in zip(self._hull, self._hull[1:])]
+        self.hull = _hull(self._corners)
+        self.rises = [(-_slope(a, b), b) for a, b in zip(self.hull, self.hull[1:])]
         """(minus the slope, point reached) along the hull."""
-
-    def best_within(self, most: int) -> Point:
-        """The best point of at most `most` nodes, the smallest of equals."""
-        fits = [point for point in self._corners if point[0] <= most]
-        if 1 < len(fits) < len(self._corners):
-            last, _ = fits[-1]
-            size = last + (most - last) // self._step * self._step
-            fits.append((size, self._worth(size)))
-        return max(fits, key=lambda point: (point[1], -point[0]))
 
     def choices(self, price: float, allowed: float) -> list[Choice]:
         """The sizes within `allowed` of the best at `price`, the least loss first."""
         worth, step = self._worth, self._step
-        top = max(value - price * size for size, value in self._hull)
+        top = max(value - price * size for size, value in self.hull)
         losses = [(size, top - value + price * size) for size, value in self._corners]
         choices = [(max(0.0, loss), size) for size, loss in losses if loss <= allowed]
         for (left, first), (right, last) in zip(losses[1:], losses[2:]):
@@ -139,53 +120,31 @@ def best_sizes(menus: Sequence[Menu], most: int, most_steps: float = math.inf) -
     It is exact up to rounding (relative 1e-12). Of equal answers, the relaxation's wins. Raises
     `TooLarge` where a search would take more than `most_steps` steps.
     """
-    relaxed = _relax(menus, most)
-    allowed = relaxed.bound - relaxed.value - 1e-12 * max(1.0, abs(relaxed.bound))
-    if allowed <= 0:
-        return relaxed.sizes
+    price, bound, chosen = _relax(menus, most)
+    allowed = bound - sum(value for _, value in chosen) - 1e-12 * max(1.0, abs(bound))
 
     def choices(loss: float) -> list[list[Choice]]:
         by_id = {id(menu): menu for menu in menus}
-        offers = {key: menu.choices(relaxed.price, loss) for key, menu in by_id.items()}
+        offers = {key: menu.choices(price, loss) for key, menu in by_id.items()}
         return [offers[id(menu)] for menu in menus]
 
-    rows = best_rows(choices, Supply((most,), (relaxed.price,)), allowed, most_steps)
-    return [size for (size,) in rows] if rows else relaxed.sizes
+    rows = best_rows(choices, Supply((most,), (price,)), allowed, most_steps)
+    return [size for (size,) in rows] if rows else [size for size, _ in chosen]
 
 
-@dataclass(frozen=True)
-class _Relaxed:
+def _relax(menus: Sequence[Menu], most: int) -> tuple[float, float, list[Point]]:
     """The linear relaxation: price of a node, upper bound, and a feasible answer (job)."""
-
-    price: float
-    bound: float
-    sizes: list[int]
-    value: float
-
-
-def _relax(menus: Sequence[Menu], most: int) -> _Relaxed:
-    steps = [(slope, at, point) for at, menu in enumerate(menus) for slope, point in menu.rises]
-    steps.sort()
-    chosen = [menu.nothing for menu in menus]
+    chosen = [menu.hull[0] for menu in menus]
     left, price, bound = most, 0.0, math.nan
     stuck: set[int] = set()
-    for slope, at, point in steps:
-        if at in stuck:
-            continue
+    for slope, at, point in sorted((s, at, p) for at, m in enumerate(menus) for s, p in m.rises):
         needed = point[0] - chosen[at][0]
-        if needed <= left:
+        if at not in stuck and needed <= left:
             left -= needed
             chosen[at] = point
             continue
-        if math.isnan(bound):
-            price = -slope
-            bound = sum(value for _, value in chosen) + price * left
         stuck.add(at)
-        if left:
-            filled = menus[at].best_within(chosen[at][0] + left)
-            if filled[1] > chosen[at][1]:
-                left -= filled[0] - chosen[at][0]
-                chosen[at] = filled
+        if math.isnan(bound):
+            price, bound = -slope, sum(value for _, value in chosen) - slope * left
     total = sum(value for _, value in chosen)
-    sizes = [size for size, _ in chosen]
-    return _Relaxed(price, total if math.isnan(bound) else bound, sizes, total)
+    return price, total if math.isnan(bound) else bound, chosen
