@@ -64,7 +64,7 @@ class Mode:
 class Bidder:
     """A job that answers prices. `caps` is the capacity of each class in nodes.
 
-    It keeps some of its nodes, or all of them and gets more.
+    Its `modes` are to keep some of its nodes, and to keep all of them and get more.
     """
 
     def __init__(self, job: JobAsk, spans: Sequence[Period], caps: Sequence[int]) -> None:
@@ -72,23 +72,17 @@ class Bidder:
         self._depths = depths_of(spans, len(caps))
         self._rate = cache(partial(rate, job))
         none = (0,) * len(caps)
-        self._fewer = [self._mode(none, job.held)]
-        self._more: Optional[Mode] = None
+        self.modes = [self._mode(none, job.held)]
         if is_off_unit(job):  # it is kept or given up
-            self._fewer = [
-                self._mode(b, none)
-                for b in (none, job.held)
-                if not any(b) or job.may_have(job.size)
-            ]
+            kept = [job.held] if job.may_have(job.size) else []
+            self.modes = [self._mode(base, none) for base in (none, *kept)]
             return
-        room = (
-            cap - held if may_gain(job, c) else 0
-            for c, (cap, held) in enumerate(zip(caps, job.held))
-        )
-        more = self._mode(job.held, tuple(room))
-        if more.most:
-            more.last[0] = NEVER  # all that it holds is a way to keep nodes
-            self._more = more
+        more = enumerate(zip(caps, job.held))
+        room = tuple(cap - held if may_gain(job, c) else 0 for c, (cap, held) in more)
+        mode = self._mode(job.held, room)
+        if mode.most:
+            mode.last[0] = NEVER  # all that it holds is a way to keep nodes
+            self.modes.append(mode)
 
     def answer(
         self, prices: Sequence[float], order: Order, free: Optional[Sequence[int]] = None
@@ -99,12 +93,10 @@ class Bidder:
         nodes.
         """
         best = Bid((), NEVER)
-        for mode in self._fewer:
-            best = self._better(mode, prices, order, mode.room, best)
-        if self._more is not None:
-            room = self._more.room
-            limit = room if free is None else list(map(min, room, free))
-            best = self._better(self._more, prices, order, limit, best)
+        for mode in self.modes:
+            is_short = free is not None and mode is not self.modes[0]
+            limit = [*map(min, mode.room, free or ())] if is_short else mode.room
+            best = self._better(mode, prices, order, limit, best)
         return best
 
     def near(self, prices: Sequence[float], least: float) -> Iterator[Bid]:
@@ -112,7 +104,7 @@ class Bidder:
         order: list[list[int]] = [[] for _ in range(len(self._spans) + 1)]
         for c, depth in enumerate(self._depths):
             order[depth].append(c)
-        for mode in (*self._fewer, *([self._more] if self._more else ())):
+        for mode in self.modes:
             steps: list[Step] = []
             surpluses = self._climb(mode, prices, order, mode.room, steps, math.inf)
             for units, surplus in enumerate(surpluses):

@@ -1,10 +1,10 @@
 """Solves the allocation as a mixed-integer linear programme. PuLP builds it for HiGHS or CBC.
 
-It only holds the model. `value` gives the worth of an answer and says whether it is allowed, and
-`allocate` decides whether to trust it.
+It only holds the model. `bids` gives the table of each job's gains, `value` the worth of an answer
+and whether it is allowed, and `allocate` decides whether to trust it.
 
 It differs from the model of BFTrainer (arXiv 2106.12091). It has counts per class instead of a
-binary per node. Held and free nodes bound its flags, not all nodes (which capped every change at
+binary per node. The room of a job bounds its flags, not all nodes (which capped every change at
 half of the machine). Starts cost, holes end, and "no answer" never reads as "release all".
 """
 
@@ -12,25 +12,19 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, repeat
+from operator import add
 from typing import Any
 
 import pulp
 
-from slurm_hooks.allocation.problem import Allocation, JobAsk, Limits, OutOfTime, Problem, never
+from slurm_hooks.allocation.problem import Allocation, Limits, OutOfTime, Problem, never
+from slurm_hooks.allocation.solvers.bids import NEVER, Bidder, depths_of
 from slurm_hooks.allocation.value import (
-    Period,
-    change_cost,
-    corners,
     held_counts,
-    is_off_unit,
-    kinks,
-    may_gain,
     nodes_to_give,
     periods,
-    rate,
-    row_value,
     value,
 )
 from slurm_hooks.model import Solve, SolveStatus
@@ -102,7 +96,7 @@ def solve_milp(
         if solver.timeLimit < 0:  # HiGHS would take a negative limit for none
             raise OutOfTime
         if name == "highs" and 0 < bound < math.inf:  # HiGHS minimises; PuLP hides its target
-            solver.optionsDict["objective_target"] = sheet.constant - bound / (1 + limits.gap)
+            solver.optionsDict["objective_target"] = -bound / (1 + limits.gap)
         sheet.lp.solve(solver)
     if sheet.lp.sol_status not in {pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible}:
         reason = f"no answer in time ({pulp.LpStatus[sheet.lp.status]})"
@@ -122,11 +116,10 @@ def _count(terms: Iterable[Term]) -> int:
 
 
 class Sheet:
-    """The model under construction: the PuLP problem, and the constant of its objective."""
+    """The model under construction."""
 
     def __init__(self) -> None:
         self.lp: Any = pulp.LpProblem("allocation", pulp.LpMaximize)
-        self.constant = 0.0
         self._gains: list[Term] = []
         self._columns = 0
 
@@ -156,7 +149,7 @@ class Sheet:
         model: Any = getattr(self.lp, "solverModel", None)  # highspy's own object
         if not hasattr(model, "getInfo"):
             return math.inf
-        return float(self.constant - model.getInfo().mip_dual_bound)
+        return float(-model.getInfo().mip_dual_bound)
 
 
 def _sum(terms: Iterable[Term]) -> Any:
@@ -167,155 +160,92 @@ def _sum(terms: Iterable[Term]) -> Any:
     return pulp.LpAffineExpression(factors)
 
 
-def _times(terms: Iterable[Term], factor: float) -> list[Term]:
-    return [(variable, factor * f) for variable, f in terms]
-
-
 def build(problem: Problem, is_late: Callable[[], bool] = never) -> tuple[Sheet, list[Nodes]]:
     """The model of the problem, and the nodes of each job. Raises OutOfTime once it `is_late`."""
     sheet, spans = Sheet(), periods(problem)
+    caps = [node_class.capacity for node_class in problem.classes]
     nodes: list[Nodes] = []
     for job in problem.jobs:
         if is_late():
             raise OutOfTime
-        nodes.append(_add_job(sheet, problem, job, spans))
+        nodes.append(_add_job(sheet, Bidder(job, spans, caps), depths_of(spans, len(caps))))
     columns = [[*chain(*of_class)] for of_class in zip(*nodes)]
-    for terms, node_class in zip(columns, problem.classes):
+    for terms, cap in zip(columns, caps):
         if terms:
-            sheet.require(terms, node_class.capacity)
-    if any(columns) and nodes_to_give(problem) < sum(c.capacity for c in problem.classes):
+            sheet.require(terms, cap)
+    if any(columns) and nodes_to_give(problem) < sum(caps):
         sheet.require(chain(*columns), nodes_to_give(problem))
     sheet.finish()
     return sheet, nodes
 
 
-def _add_job(sheet: Sheet, problem: Problem, job: JobAsk, spans: Sequence[Period]) -> Nodes:
-    """Add a job: its variables, its rules, and its share of the value."""
-    if is_off_unit(job):
-        return _add_fixed(sheet, job, spans)
-    room, unit = max(0, job.max_nodes - job.size), job.unit
-    keep: Nodes = [[(sheet.add(n // unit, True), float(unit))] if n else [] for n in job.held]
-    new: Nodes = []
-    for c, node_class in enumerate(problem.classes):
-        most = min(node_class.capacity, room) // unit if may_gain(job, c) else 0
-        new.append([(sheet.add(most, True), float(unit))] if most else [])
-    kept, gained = [*chain(*keep)], [*chain(*new)]
-    if kept and gained:  # a job that gains keeps all that it holds; `room` is the tightest factor
-        grows = sheet.add(1, is_integer=True)
-        sheet.require([*gained, (grows, -float(room))], 0)
-        sheet.require([(grows, float(job.size)), *_times(kept, -1)], 0)
-    nodes = [k + n for k, n in zip(keep, new)]
-    _add_progress(sheet, job, nodes, spans)
+def _add_job(sheet: Sheet, bidder: Bidder, depths: Sequence[int]) -> Nodes:
+    """Add a job: a binary for each of its modes, of which it takes one, and the units added."""
+    nodes: Nodes = [[] for _ in depths]
+    ways: list[Term] = []
+    for mode in bidder.modes:
+        way = sheet.add(1, is_integer=True)
+        ways.append((way, 1.0))
+        units: dict[int, Any] = {}
+        for c, (base, room) in enumerate(zip(mode.base, mode.room)):
+            nodes[c] += [(way, float(base))] if base else []
+            most = min(room // bidder.job.unit, mode.most)
+            if most:
+                units[c] = sheet.add(most, is_integer=True)
+                nodes[c].append((units[c], float(bidder.job.unit)))
+        tables = {frozenset(units): mode.last}  # by the classes that are open together
+        for depth, gains in enumerate(mode.gains[1:], start=1):
+            opened = frozenset(c for c in units if depths[c] >= depth)
+            tables[opened] = [*map(add, tables.get(opened, repeat(0.0)), gains)]
+        for opened, table in sorted(tables.items(), key=lambda item: sorted(item[0])):
+            _add_table(sheet, way, [units[c] for c in sorted(opened)], table)
+    sheet.require(ways, 1.0, pulp.LpConstraintEQ)
     return nodes
 
 
-def _add_fixed(sheet: Sheet, job: JobAsk, spans: Sequence[Period]) -> Nodes:
-    """Add a job that is kept unchanged or given up: a single choice, valued beforehand."""
-    kept = sheet.add(1 if job.may_have(job.size) else 0, is_integer=True)
-    none = row_value(job, spans, (0,) * len(job.held))
-    sheet.gain([(kept, row_value(job, spans, job.held) - none)])
-    sheet.constant += none
-    return [[(kept, float(n))] if n else [] for n in job.held]
+def _add_table(sheet: Sheet, way: Any, units: list[Any], table: Sequence[float]) -> None:
+    """Add the value that a `table` gives to the sum of the units, if the `way` is taken.
 
-
-def _add_progress(sheet: Sheet, job: JobAsk, nodes: Nodes, spans: Sequence[Period]) -> None:
-    """Tie size to MIN and MAX and to the curve, once for each set of classes open together."""
-    all_classes = frozenset(c for c, terms in enumerate(nodes) if terms)
-    if not all_classes:
-        return
-    seconds = {all_classes: 0.0}
-    for span in spans:
-        opened = frozenset(c for c in all_classes if span.is_open[c])
-        seconds[opened] = seconds.get(opened, 0.0) + span.seconds
-    for opened, length in sorted(seconds.items(), key=lambda item: sorted(item[0])):
-        size = [t for c in sorted(opened) for t in nodes[c]]
-        if opened == all_classes:
-            _add_whole(sheet, job, size, length)
-        elif opened and length:
-            _add_rest(sheet, job, size, length)
-
-
-def _add_whole(sheet: Sheet, job: JobAsk, size: list[Term], seconds: float) -> None:
-    """Add the whole size: 0 or from MIN to MAX, and its value, including the cost of a change.
-
-    With costs on the curve instead of on flags, the relaxation is as tight as a single job allows.
+    The sum is a mix of the points at which the table bends (lambda form). A mix over a concave
+    stretch is exact when maximised. Where there are several stretches, each has a binary, and a
+    single stretch is picked.
     """
-
-    def worth(n: int) -> float:
-        cost = change_cost(job, max(0, n - job.size), max(0, job.size - n))
-        return seconds * rate(job, n) - cost
-
-    none = worth(0)
-    sheet.constant += none
-    sizes = corners(job, _most(size))
-    if not sizes:
-        sheet.require(size, 0)
-        return
-    mixed, _ = _add_curve(sheet, job, [(n, worth(n) - none) for n in sizes])
-    sheet.require([*size, *_times(mixed, -1)], 0, pulp.LpConstraintEQ)
-
-
-def _add_rest(sheet: Sheet, job: JobAsk, size: list[Term], seconds: float) -> None:
-    """Add the size that is left when some class has closed. Below MIN the job makes no progress.
-
-    Of explicit sizes, the largest that is open counts: up to the next of them less a unit.
-    """
-    sizes = kinks(job, _most(size))
-    if not sizes:
-        return
-    mixed, runs = _add_curve(sheet, job, [(n, seconds * rate(job, n)) for n in sizes])
-    too_few, covered = float(sizes[0] - job.unit), mixed
-    if job.sizes is not None:
-        nexts = [*(size for _, size in mixed[1:]), float(_most(size) + job.unit)]
-        covered = [(weight, above - job.unit) for (weight, _), above in zip(mixed, nexts)]
-    sheet.require([*mixed, *_times(size, -1)], 0)
-    sheet.require([*size, *_times(covered, -1), *_times(runs, too_few)], too_few)
-
-
-def _most(size: list[Term]) -> int:
-    return int(sum(variable.upBound * factor for variable, factor in size))
-
-
-def _add_curve(
-    sheet: Sheet, job: JobAsk, points: list[tuple[int, float]]
-) -> tuple[list[Term], list[Term]]:
-    """Add a size that is a mix of the points (lambda form) or 0, with its value.
-
-    Returns the size as terms, and the binary that says whether it is not 0. If the first point is
-    the smallest possible size, 0 is just another point, and there is no binary. A mix over a
-    concave stretch is exact when maximised. Where there are several stretches, each has a binary,
-    and a single stretch is picked. For a job with explicit sizes each size is a stretch.
-    """
-    has_none = points[0][0] == job.unit
-    points = [(0, 0.0), *points] if has_none else points
-    runs = [] if has_none else [(sheet.add(1, is_integer=True), 1.0)]
-    stretches = [*_concave_stretches(points)]
-    if job.sizes is not None:
-        stretches = [range(at, at + 1) for at in range(len(points))]
-    mixed: list[Term] = []
-    shares: list[Term] = []  # they sum to 1, or to the binary
+    most = sum(int(variable.upBound) for variable in units)
+    stretches = _concave_stretches(table[: most + 1])
+    sizes: list[Term] = [(variable, -1.0) for variable in units]
+    shares: list[Term] = []
     for stretch in stretches:
-        part = [(sheet.add(1, is_integer=False), *points[at]) for at in stretch]
-        mixed += [(weight, float(size)) for weight, size, _ in part]
-        sheet.gain((weight, worth) for weight, _, worth in part)
-        weights = [(weight, 1.0) for weight, _, _ in part]
+        part = [(sheet.add(1, is_integer=False), at) for at in stretch]
+        sheet.gain((weight, table[at]) for weight, at in part)
+        sizes += [(weight, float(at)) for weight, at in part]
+        weights = [(weight, 1.0) for weight, _ in part]
         if len(stretches) > 1:
-            picked = (sheet.add(1, is_integer=True), 1.0)
-            sheet.require([*weights, *_times([picked], -1)], 0, pulp.LpConstraintEQ)
-            weights = [picked]
+            picked = sheet.add(1, is_integer=True)
+            sheet.require([*weights, (picked, -1.0)], 0, pulp.LpConstraintEQ)
+            weights = [(picked, 1.0)]
         shares += weights
-    sheet.require([*shares, *_times(runs, -1)], 1.0 if has_none else 0.0, pulp.LpConstraintEQ)
-    return mixed, runs
+    sheet.require([*shares, (way, -1.0)], 0, pulp.LpConstraintEQ)
+    sheet.require(sizes, 0, pulp.LpConstraintEQ)
 
 
-def _concave_stretches(points: Sequence[tuple[int, float]]) -> Iterator[range]:
-    """Positions of the points, in as few stretches with falling slopes as possible."""
-    start = 0
-    for at in range(1, len(points) - 1):
-        (n0, v0), (n1, v1), (n2, v2) = points[at - 1 : at + 2]
-        rise, next_rise = (v1 - v0) / (n1 - n0), (v2 - v1) / (n2 - n1)
-        is_bend = at > start and next_rise > rise + 1e-9 * max(1.0, abs(rise))
-        if is_bend:
-            yield range(start, at + 1)
-            start = at
-    yield range(start, len(points))
+def _concave_stretches(table: Sequence[float]) -> list[list[int]]:
+    """The positions of the ends and bends of a table, in as few stretches with falling slopes as
+    possible. A stretch ends before a position that is not allowed."""
+    stretches: list[list[int]] = [[]]
+    for at, worth in enumerate(table):
+        stretch = stretches[-1]
+        if worth == NEVER:
+            stretches.append([])
+        elif len(stretch) < 2:
+            stretch.append(at)
+        else:
+            before, last = stretch[-2:]
+            rise = (table[last] - table[before]) / (last - before)
+            turn, slack = worth - table[last] - rise, 1e-9 * max(1.0, abs(rise))
+            if turn > slack:
+                stretches.append([last, at])
+            elif turn < -slack:
+                stretch.append(at)
+            else:
+                stretch[-1] = at
+    return [*filter(None, stretches)]
