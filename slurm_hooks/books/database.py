@@ -17,10 +17,9 @@ from urllib.parse import quote
 CREATE = """
 CREATE TABLE event (
     at REAL NOT NULL, name TEXT NOT NULL, label TEXT NOT NULL, job INTEGER NOT NULL,
-    value REAL NOT NULL, more TEXT);
-CREATE INDEX event_at ON event (at);
-CREATE INDEX event_single ON event (at) WHERE more IS NULL;
-CREATE INDEX event_details ON event (job) WHERE more > '';
+    part INTEGER NOT NULL, value REAL NOT NULL, more TEXT NOT NULL,
+    PRIMARY KEY (at, name, label, job, part)) WITHOUT ROWID;
+CREATE INDEX event_of ON event (job) WHERE more > '';
 CREATE TABLE job (
     id INTEGER PRIMARY KEY, job_id INTEGER NOT NULL, user TEXT NOT NULL, account TEXT,
     first_at REAL NOT NULL, last_at REAL NOT NULL, node_s REAL NOT NULL, line TEXT NOT NULL);

@@ -1,7 +1,7 @@
 """The history of ticks in an SQLite file: a table of events, for the report and the metrics.
 
-A tick only adds events. After a day, events without details become their sums over a quarter of an
-hour, and `ledger.keep_days` later they are dropped. `standing` has each sum since the file began,
+A tick only adds events. After a day, events without details become their sums over half an hour.
+After `ledger.keep_days` they are dropped. `standing` has each sum since the file began,
 and the present state, so that metrics read few rows. The ledger decides no question about jobs, and
 no tick depends on it: the truth is in Slurm. Times are epoch seconds by slurmctld's clock.
 """
@@ -22,9 +22,11 @@ from slurm_hooks.model.snapshot.codec import from_data, to_data
 
 DAY_S = 86_400
 SINGLE_S = DAY_S  # so long every event is kept
-QUARTER_S = 900  # the span of a sum: a divisor of the hour
+SUM_S = 1800  # the span of a sum: a divisor of the hour
 AT_ONCE = 5000  # rows that a tick drops
 FULL = 0.9  # of the size allowed: beyond it the oldest events are dropped
+_ADDS_UP = "DO UPDATE SET value = value + excluded.value"
+_ADDED_UP = "added_up_timestamp_seconds"  # in `standing`: up to there events have become sums
 TOTAL = f"CASE name WHEN '{LONGEST}' THEN max(value) ELSE sum(value) END"  # of events alike
 
 
@@ -71,9 +73,10 @@ def write(ledger: sqlite3.Connection, record: Record, accounts: Mapping[int, str
     events = list(events_of(record, lines))
     drawn = (event for event in record.standing if event.name in DRAWN)
     ledger.executemany(
-        "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?) "
+        f"ON CONFLICT (at, name, label, job, part) {_ADDS_UP}",
         [
-            (e.at_s or at_s, e.name, e.label, keys.get(e.job_id, 0), e.value, e.more or None)
+            (e.at_s or at_s, e.name, e.label, keys.get(e.job_id, 0), e.part, e.value, e.more)
             for e in (*events, *drawn)
         ],
     )
@@ -83,8 +86,7 @@ def write(ledger: sqlite3.Connection, record: Record, accounts: Mapping[int, str
         [(e.name, e.label, e.value) for e in record.standing],
     )
     ledger.executemany(
-        "INSERT INTO standing VALUES (?, ?, ?, 1) "
-        "ON CONFLICT (name, label) DO UPDATE SET value = value + excluded.value",
+        f"INSERT INTO standing VALUES (?, ?, ?, 1) ON CONFLICT (name, label) {_ADDS_UP}",
         [(e.name, e.label, e.value) for e in events],
     )
     ledger.execute("REPLACE INTO last VALUES (1, ?)", (_text(record.seen),))
@@ -136,28 +138,31 @@ def prune(ledger: sqlite3.Connection, now_s: float, keep_s: float, max_mib: int)
     since = now_s - keep_s
     if used_bytes(ledger) > FULL * max_mib * 2**20:
         since = max(since, _early(ledger, now_s))
-    rows = "SELECT rowid FROM event WHERE at < ? ORDER BY at LIMIT ?"
-    ledger.execute(f"DELETE FROM event WHERE rowid IN ({rows})", (since, AT_ONCE))
+    some = "SELECT at FROM event WHERE at < ? ORDER BY at LIMIT 1 OFFSET ?"
+    (until_s,) = ledger.execute(some, (since, AT_ONCE)).fetchone() or (since,)
+    ledger.execute("DELETE FROM event WHERE at < ?", (until_s,))
     ledger.execute("DELETE FROM job WHERE last_at < ?", (since,))
     give_back(ledger, AT_ONCE)
 
 
-def _add_up(ledger: sqlite3.Connection, until_s: float) -> None:
-    """Replace the events of the earliest quarter of an hour before `until_s` by their sums.
+def _add_up(ledger: sqlite3.Connection, before_s: float) -> None:
+    """Replace the events of the next half hour before `before_s` by their sums.
 
-    The events of a tick are from before the tick, so a tick on the hour belongs to the quarter that
-    ends. A tick adds the events of a single quarter at most, so one quarter a tick is enough."""
-    (first_s,) = ledger.execute("SELECT min(at) FROM event WHERE more IS NULL").fetchone()
-    if first_s is None or (end_s := -(-first_s // QUARTER_S) * QUARTER_S) > until_s:
+    The events of a tick are from before the tick, so a tick on the hour belongs to the half hour
+    that ends. A tick adds events of a single half hour at most, so one a tick is enough."""
+    asked = f"SELECT value FROM standing WHERE name = '{_ADDED_UP}'"
+    (done_s,) = ledger.execute(asked).fetchone() or (0.0,)
+    plain = "FROM event WHERE at > ? AND at <= ? AND more = ''"
+    first = ledger.execute(f"SELECT at {plain} ORDER BY at LIMIT 1", (done_s, before_s)).fetchone()
+    if first is None or (end_s := -(-first[0] // SUM_S) * SUM_S) > before_s:
         return
-    single = "FROM event WHERE more IS NULL AND at <= ?"
-    (last_s,) = ledger.execute(f"SELECT max(at) {single}", (end_s,)).fetchone()
-    ledger.execute(
-        f"INSERT INTO event SELECT ?, name, label, job, {TOTAL}, '' {single} "
-        "GROUP BY name, label, job",
-        (last_s, end_s),
-    )
-    ledger.execute(f"DELETE {single}", (end_s,))
+    span = (done_s, end_s)
+    (last_s,) = ledger.execute(f"SELECT max(at) {plain}", span).fetchone()
+    sums = ledger.execute(f"SELECT name, label, job, {TOTAL} {plain} GROUP BY 1, 2, 3", span)
+    rows = [(last_s, name, label, job, 0, value, "") for name, label, job, value in sums]
+    ledger.execute(f"DELETE {plain}", span)
+    ledger.executemany("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+    ledger.execute("REPLACE INTO standing VALUES (?, '', ?, 1)", (_ADDED_UP, end_s))
 
 
 def _early(ledger: sqlite3.Connection, now_s: float) -> float:

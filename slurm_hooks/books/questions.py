@@ -113,12 +113,13 @@ class _Part:
 
     def _vain(self) -> tuple[VainRun, ...]:
         rows = self._rows(
-            f"SELECT at, job_id, more FROM event JOIN job ON job.id = event.job "
+            f"SELECT at, job_id, part, more FROM event JOIN job ON job.id = event.job "
             f"WHERE {_IN_SPAN} AND {_OF_USER} AND name = '{ENDS}'"
         )
+        ends = ((*row[:3], json.loads(row[3])) for row in rows)
         runs = [
-            VainRun(FragmentId(job_id, run["fragment"]), moment(at), run["nodes"], run["ran_s"])
-            for at, job_id, run in ((at, job_id, json.loads(more)) for at, job_id, more in rows)
+            VainRun(FragmentId(job_id, index), moment(at), run["nodes"], run["ran_s"])
+            for at, job_id, index, run in ends
             if run["cause"] == Why.NOT_TRAINING.value
         ]
         return tuple(sorted(runs, key=lambda run: -run.nodes * run.ran_s)[:JOBS])

@@ -449,8 +449,8 @@ def test_the_events_of_a_day_become_sums_that_answer_the_same(settings: Settings
         one_tick(slurm, settings)
         if step == 30:
             slurm.preempt("1_0")
-        slurm.advance(30)
-    spans = [replace(ALL, until=noon), replace(ALL, until=BEGIN + timedelta(seconds=900))]
+        slurm.advance(60)
+    spans = [replace(ALL, until=noon), replace(ALL, until=BEGIN + timedelta(minutes=30))]
     asked = [*spans, *(replace(span, user="nobody") for span in spans)]
     before, rows = [totals_of(settings, query) for query in asked], rows_of(settings)
     slurm.now += 86_400
@@ -472,7 +472,7 @@ def rows_of(settings: Settings) -> int:
         return int(count)
 
 
-FULL_TICKS = 110_000  # fill more than 0.9 of 4 MiB
+FULL_TICKS = 166_000  # fill more than 0.9 of 4 MiB
 
 
 def filled(directory: Path, slurm: FakeSlurm, *ahead: int) -> Settings:
@@ -484,7 +484,7 @@ def filled(directory: Path, slurm: FakeSlurm, *ahead: int) -> Settings:
     moments = (*ahead, *range(START - FULL_TICKS, START))
     with closing(sqlite3.connect(path_of(settings))) as ledger, ledger:
         ledger.executemany(
-            "INSERT INTO event VALUES (?, 'ticks', '', 0, 1, '')", [(at,) for at in moments]
+            "INSERT INTO event VALUES (?, 'ticks', '', 0, 0, 1, '')", [(at,) for at in moments]
         )
     assert path_of(settings).stat().st_size > 0.9 * 4 * 2**20
     return settings

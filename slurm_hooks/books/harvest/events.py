@@ -108,11 +108,11 @@ def events_of(record: Record, lines: Mapping[int, JobLine]) -> Iterator[Event]:
     yield from _of_jobs(record, lines)
     for ending in record.endings:
         yield from _of_ending(ending)
-    for delay in record.delays:
+    for number, delay in enumerate(record.delays):
         details = {"job_id": delay.job_id, "planned": delay.planned.timestamp()}
         more = json.dumps({**details, "started": delay.started.timestamp()})
         yield Event("delayed_jobs", delay.held_s > 0)
-        yield Event("delay_seconds", delay.held_s, more=more)
+        yield Event("delay_seconds", delay.held_s, part=number, more=more)
 
 
 def _of_jobs(record: Record, lines: Mapping[int, JobLine]) -> Iterator[Event]:
@@ -126,8 +126,8 @@ def _of_jobs(record: Record, lines: Mapping[int, JobLine]) -> Iterator[Event]:
 
 def _of_ending(ending: Ending) -> Iterator[Event]:
     kind, job_id, at_s = ending.kind.value, ending.fragment.job_id, ending.at.timestamp()
-    details = {"fragment": ending.fragment.index, "cause": ending.cause[:80], "nodes": ending.nodes}
+    details = {"cause": ending.cause[:80], "nodes": ending.nodes}
     took = {"taken": sorted(ending.taken), "taker": ending.taker}
     more = json.dumps({**details, "ran_s": ending.ran_s, **took})
-    yield Event(ENDS, 1, kind, job_id, at_s, more)
+    yield Event(ENDS, 1, kind, job_id, at_s, ending.fragment.index, more)
     yield Event("ended_node_seconds", ending.node_s, kind, job_id, at_s)

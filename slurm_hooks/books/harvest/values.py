@@ -161,13 +161,15 @@ class Done:
 
 class Event(NamedTuple):
     """An event of a kind, with a number that the report and the counters add up. The label divides
-    the kind. `more` is JSON if the single event counts, and not only the sum."""
+    the kind. `more` is JSON if the single event counts, and not only the sum. Such events of the
+    same kind, label, job and time have different parts: the index of a fragment, or a number."""
 
     name: str  # of the metric, without its prefix
     value: float
     label: str = ""
     job_id: int = 0
     at_s: float = 0.0  # 0: the time of the tick
+    part: int = 0
     more: str = ""
 
 
