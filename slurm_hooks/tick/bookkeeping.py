@@ -9,13 +9,12 @@ import contextlib
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Optional
 
 from slurm_hooks.books.database import Damaged, Unusable, reading, writing
-from slurm_hooks.books.harvest.derive import Limits, record_of
+from slurm_hooks.books.harvest.derive import record_of
 from slurm_hooks.books.harvest.jobs import lines_after
 from slurm_hooks.books.harvest.totals import Standing
 from slurm_hooks.books.harvest.values import Cost
@@ -32,8 +31,6 @@ from slurm_hooks.tick.reconcile import tick
 from slurm_hooks.tick.report import TickReport
 
 _log = logging.getLogger(__name__)
-_SHORTEST = timedelta(seconds=120)
-_TICKS = 3  # intervals for which the last tick's reasons hold if no other tick came
 DAY_S = 86_400
 
 
@@ -66,7 +63,7 @@ def summaries(settings: Settings, seen: Snapshot, plan: Plan) -> dict[int, str]:
     try:
         with reading(ledger_path(settings.tick.state_dir)) as ledger:
             last = last_seen(ledger)
-            record = record_of(last, seen, plan, Cost(0, 0, 0, 0, 0), _limits(settings))
+            record = record_of(last, seen, plan, Cost(0, 0, 0, 0, 0), settings)
             known = {job_id: line for job_id, (_, line) in known_lines(ledger, record).items()}
         lines = lines_after(known, record)
         return {job_id: lines[job_id].summary for job_id in closing if job_id in known}
@@ -116,7 +113,7 @@ def _write(path: Path, report: TickReport, settings: Settings, port: Port) -> St
         new = without_account(ledger, (job.job_id for job in report.snapshot.jobs))
         accounts = _accounts(port, report.snapshot, new)
         plan = _as_done(report)
-        record = record_of(last, report.snapshot, plan, _cost(report), _limits(settings))
+        record = record_of(last, report.snapshot, plan, _cost(report), settings)
         write(ledger, record, accounts)
         prune(ledger, report.at.timestamp(), chosen.keep_days * DAY_S, chosen.max_mib)
         return standing(ledger)
@@ -155,12 +152,6 @@ def _tell(ledger_state: Optional[Standing], settings: Settings) -> tuple[str, ..
         _log.debug("the metrics were not written", exc_info=True)
         return (f"metrics.textfile = {textfile!r}: cannot be written: {error}",)
     return ()
-
-
-def _limits(settings: Settings) -> Limits:
-    longest = max(_SHORTEST, timedelta(seconds=_TICKS * settings.tick.every_s))
-    partitions, join_s = frozenset(settings.site.partitions), settings.failures.join_s
-    return Limits(longest, partitions, join_s, settings.lease)
 
 
 def _cost(report: TickReport) -> Cost:

@@ -24,7 +24,7 @@ from build import (
     span,
 )
 from slurm_hooks.books.harvest.delays import MOST
-from slurm_hooks.books.harvest.derive import Limits, record_of
+from slurm_hooks.books.harvest.derive import record_of
 from slurm_hooks.books.harvest.values import Cost, LaneWait, Record, Seen
 from slurm_hooks.model import (
     Fragment,
@@ -44,11 +44,11 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.model.snapshot.codec import from_data, to_data
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.settings.values import Lease, Mode, Settings
+from slurm_hooks.settings.values import Mode, Settings
 
 RUNNING, HELD = FragmentState.RUNNING, FragmentState.HELD
 COST = Cost(0.1, 0.0, 2, 5, 0)
-LIMITS = Limits(span(120), frozenset({"malleable"}), 60, Lease())
+SETTINGS = Settings()
 
 
 def at(seconds: float, *jobs: MalleableJob, **fields: Any) -> Snapshot:
@@ -57,7 +57,7 @@ def at(seconds: float, *jobs: MalleableJob, **fields: Any) -> Snapshot:
 
 
 def then(last: Optional[Seen], seen: Snapshot, plan: Optional[Plan] = None) -> Record:
-    return record_of(last, seen, plan or Plan(), COST, LIMITS)
+    return record_of(last, seen, plan or Plan(), COST, SETTINGS)
 
 
 def kept_over(seen: Seen) -> Seen:

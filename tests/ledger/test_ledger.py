@@ -21,7 +21,7 @@ from fake_parts import START, Part, resources
 from fake_slurm import FakeSlurm
 from ledger.books import busy_slurm, one_tick, settings_in
 from slurm_hooks.books.database import VERSION, Damaged, Unusable, reading, writing
-from slurm_hooks.books.harvest.derive import Limits, record_of
+from slurm_hooks.books.harvest.derive import record_of
 from slurm_hooks.books.harvest.jobs import LOOP_S, Interruptions, Loop, Loss, loop_of, moments_of
 from slurm_hooks.books.harvest.totals import Query, Totals
 from slurm_hooks.books.harvest.values import Cost
@@ -551,8 +551,7 @@ def test_the_first_word_about_an_end_counts(
     """Slurm forgets the fragment that reported the end before the others."""
     report = one_tick(busy_slurm(), settings)[0]
     seen = report.snapshot
-    limits = Limits(timedelta(seconds=60), frozenset({"malleable"}), 60, settings.lease)
-    record = record_of(None, seen, report.plan, Cost(0, 0, 0, 0, 0), limits)
+    record = record_of(None, seen, report.plan, Cost(0, 0, 0, 0, 0), settings)
     with writing(path_of(settings), 8) as ledger:
         for over in endings:
             write(ledger, replace(record, jobs=(replace(record.jobs[0], over=over),)), {})

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from build import NOW, after, make_fragment, make_job, make_node, make_snapshot, span
+from build import NOW, after, make_fragment, make_job, make_node, make_snapshot
 from metrics.test_exposition import values
 from slurm_hooks.books.database import reading, writing
-from slurm_hooks.books.harvest.derive import Limits, record_of
+from slurm_hooks.books.harvest.derive import record_of
 from slurm_hooks.books.harvest.totals import Query, Standing, Totals
 from slurm_hooks.books.harvest.values import Cost
 from slurm_hooks.books.ledger import last_seen, prune, write
@@ -26,10 +26,10 @@ from slurm_hooks.report.harvest_json import harvest_data
 from slurm_hooks.report.harvest_text import headline, tables
 from slurm_hooks.report.json_data import tick_data
 from slurm_hooks.report.text import tick_lines
-from slurm_hooks.settings.values import Lease, Metrics, Mode, Settings
+from slurm_hooks.settings.values import Metrics, Mode, Settings
 from slurm_hooks.tick.reconcile import rehearse
 
-LIMITS = Limits(span(120), frozenset({"malleable"}), 60, Lease())
+SETTINGS = Settings()
 COST = Cost(0.1, 0.0, 2, 5, 0)
 
 
@@ -57,7 +57,7 @@ def books(path: Path, *ticks: tuple[Snapshot, Plan]) -> Iterator[tuple[Totals, S
     """The contents of a ledger after these ticks."""
     for snapshot, plan in ticks:
         with writing(path, 8) as ledger:
-            write(ledger, record_of(last_seen(ledger), snapshot, plan, COST, LIMITS), {})
+            write(ledger, record_of(last_seen(ledger), snapshot, plan, COST, SETTINGS), {})
     with reading(path) as ledger:
         yield totals(ledger, Query(after(-9), after(9999))), standing(ledger)
 
@@ -100,7 +100,7 @@ def test_old_rows_are_removed_and_counters_kept(tmp_path: Path) -> None:
 
 
 def test_a_partly_used_node_belongs_to_others() -> None:
-    record = record_of(None, seen(0), Plan(), COST, LIMITS)
+    record = record_of(None, seen(0), Plan(), COST, SETTINGS)
     nodes = [(e.label, e.value) for e in record.standing if e.name == "nodes" and e.label != "idle"]
     assert nodes == [("ours", 0), ("others", 2), ("out_of_service", 0)]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Optional
 
@@ -56,33 +56,29 @@ from slurm_hooks.model import (
 from slurm_hooks.model.ends import is_finished, trained_nothing
 from slurm_hooks.model.lane import Lane
 from slurm_hooks.model.unused import unused_of
-from slurm_hooks.settings.values import Lease
+from slurm_hooks.settings.values import Lease, Settings
 
+LEAST_KNOWN_S = 120.0
+KNOWN_TICKS = 3  # intervals for which the last tick's reasons hold if no other tick came
 _CLOCKS = timedelta(seconds=1)  # Slurm rounds times down
 
 
-@dataclass(frozen=True)
-class Limits:
-    """The limits of a record. Reasons of a tick hold for at most `longest`. Only nodes of
-    `partitions` count. A run that is in no round after `join_s` counts as vain. `lease` has the
-    settings of leases."""
-
-    longest: timedelta
-    partitions: frozenset[str]
-    join_s: float
-    lease: Lease
-
-
 def record_of(
-    last: Optional[Seen], seen: Snapshot, plan: Plan, cost: Cost, limits: Limits
+    last: Optional[Seen], seen: Snapshot, plan: Plan, cost: Cost, settings: Settings
 ) -> Record:
-    """Return the record of a tick. Without a `last` tick it has only the present state."""
+    """Return the record of a tick. Without a `last` tick it has only the present state.
+
+    Only nodes of the site's partitions count. A run that is in no round after `failures.join_s`
+    counts as vain."""
     before = last or Seen(seen.now)
     since = min(before.at, seen.now)
-    span = seen.now - since
-    known = min(span, limits.longest)
+    span_s = (seen.now - since).total_seconds()
+    known_s = min(span_s, max(LEAST_KNOWN_S, KNOWN_TICKS * settings.tick.every_s))
+    partitions = frozenset(settings.site.partitions)
     fragments = {f.id: f for f in in_holes(seen)}
-    endings = tuple(_named(_endings(before, since, fragments, seen), seen, limits.join_s))
+    endings = tuple(
+        _named(_endings(before, since, fragments, seen), seen, settings.failures.join_s)
+    )
     begun = tuple(_begun(before, fragments, endings, seen))
     stays = (*_lasting(before, since, endings, seen.now), *begun)
     promises, delays, starts = settle(before.promises, seen, since, [stay for _, stay in stays])
@@ -92,8 +88,7 @@ def record_of(
     new_s = sum(_node_s(stay, since) for _, stay in begun)
     vague = {e.fragment for e in endings if not e.is_exact}
     uncertain = (_node_s(s, since) for i, s in stays if i in vague and s.end < seen.now)
-    unused = unused_of(seen, limits.partitions, plan.actions)
-    known_s = known.total_seconds()
+    unused = unused_of(seen, partitions, plan.actions)
     sums = {
         "ticks": 1.0,
         "tick_seconds": cost.seconds,
@@ -101,8 +96,8 @@ def record_of(
         "commands": cost.commands,
         "rpcs": cost.rpcs,
         "refused_changes": cost.refused,
-        "span_seconds": span.total_seconds(),
-        "unseen_seconds": span.total_seconds() - known_s,
+        "span_seconds": span_s,
+        "unseen_seconds": span_s - known_s,
         "uncertain_node_seconds": sum(uncertain),
         "core_node_seconds": core_nodes(seen) * known_s,
         "promised_starts": starts,
@@ -112,18 +107,18 @@ def record_of(
         jobs=tuple(_all_facts(seen, plan, used)),
         endings=endings,
         delays=delays,
-        forgotten=tuple(_forgotten(before, seen, used, span > known)),
+        forgotten=tuple(_forgotten(before, seen, used, span_s > known_s)),
         since=(
             *(Event(name, value) for name, value in sums.items()),
             *idle_seconds(before, plan, known_s, new_s),
             *unused_seconds(before, unused, known_s),
             *done(plan),
         ),
-        standing=tuple(standing_of(before, seen, plan, cost, unused, limits.partitions)),
+        standing=tuple(standing_of(before, seen, plan, cost, unused, partitions)),
         seen=replace(
             _seen_of(seen, plan, promises, before),
             unused=tuple(unused.items()),
-            lanes=tuple(_lanes(seen, limits.lease)),
+            lanes=tuple(_lanes(seen, settings.lease)),
         ),
     )
 
