@@ -87,10 +87,13 @@ def check(plan: Plan, half: Half, seen: Snapshot, fresh: Snapshot, settings: Set
     rules.append(_Switches(fresh).fault)
     if room is not None:
         rules.append(room.fault if is_first else room.growth_fault)
-    first_of = ((i, next(filter(None, (rule(i) for rule in rules)), None)) for i in plan.actions)
-    faults = {i.fragment: fault for i, fault in first_of if fault is not None}
+    faults = {i.fragment: fault for i in plan.actions if (fault := _first_fault(i, rules))}
     plan = without(plan, _with_minimums(plan.actions, faults, before, now))
     return plan if room is None else polite(plan, room.holes)
+
+
+def _first_fault(intent: Intent, rules: Iterable[_Rule]) -> Optional[Fault]:
+    return next(filter(None, (rule(intent) for rule in rules)), None)
 
 
 def _gives(intent: Intent) -> bool:

@@ -1,4 +1,4 @@
-"""Runs a tick: lock, observe, plan, guard, write in two halves with a reading between, report.
+"""Runs a tick: lock, observe, plan, check and write in two halves, report.
 
 A tick may run twice, be missed, or be killed at any line, since the truth is in Slurm and every
 tick starts there. Decisions are made in planning.
