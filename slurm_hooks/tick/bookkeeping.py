@@ -23,7 +23,7 @@ from slurm_hooks.books.place import ledger_path, make_place, set_aside
 from slurm_hooks.books.questions import standing
 from slurm_hooks.errors import MalleableError
 from slurm_hooks.model import Plan, Snapshot, Why
-from slurm_hooks.planning.closing import ending_jobs
+from slurm_hooks.planning.plan import ending_jobs
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.gateway import read_accounts
 from slurm_hooks.slurm.live import Port

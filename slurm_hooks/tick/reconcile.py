@@ -18,8 +18,7 @@ from slurm_hooks.model import Level, Plan, Snapshot, Verb
 from slurm_hooks.model.plural import plural
 from slurm_hooks.model.unused import Unused, unused_of
 from slurm_hooks.planning.check import Half, check
-from slurm_hooks.planning.closing import with_summaries
-from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.planning.plan import make_plan, with_summaries
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.gateway import read_again, read_jobs, read_jobs_again
 from slurm_hooks.slurm.live import Port

@@ -10,7 +10,7 @@ from slurm_hooks.books.harvest.jobs import JobLine
 from slurm_hooks.model import FragmentId, FragmentState, Intent, Plan, Snapshot, Verb, Why
 from slurm_hooks.model.job import NODE
 from slurm_hooks.planning.check import Half
-from slurm_hooks.planning.closing import ending_jobs, with_summaries
+from slurm_hooks.planning.plan import ending_jobs, with_summaries
 from slurm_hooks.slurm.actions import commands
 from slurm_hooks.slurm.mark import format_mark, parse_mark, with_summary
 

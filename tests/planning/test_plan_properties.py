@@ -27,10 +27,9 @@ from slurm_hooks.model import (
     may_train,
 )
 from slurm_hooks.planning.check import Half, check
-from slurm_hooks.planning.closing import ending_jobs
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import Holes
-from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.planning.plan import ending_jobs, make_plan
 from slurm_hooks.report.json_data import plan_data
 from slurm_hooks.settings.values import Mode, Settings
 from slurm_hooks.slurm.gateway import observe

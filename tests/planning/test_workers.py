@@ -39,8 +39,8 @@ from slurm_hooks.model import (
     Wish,
 )
 from slurm_hooks.planning.cancels import is_crippled
-from slurm_hooks.planning.closing import ending_jobs
 from slurm_hooks.planning.lifecycle import Upkeep
+from slurm_hooks.planning.plan import ending_jobs
 from slurm_hooks.planning.workers import idle_since, is_out_of_work
 from slurm_hooks.report.json_data import plan_data
 from slurm_hooks.report.text import explain_lines, sizes
