@@ -258,7 +258,7 @@ class ClaimKind(enum.Enum):
 
 @dataclass(frozen=True)
 class Claim:
-    """The claim of others on a node, from `start` on. None: nobody is known to claim it.
+    """The claim of others on a node, from `start` on. None: no claim is known.
 
     `by` names the reservation or job.
     """

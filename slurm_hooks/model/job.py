@@ -284,7 +284,7 @@ class Fragment:
         return self.id.index < request.core // request.unit and not self.mark.is_spent
 
     def is_astray(self, lanes: Collection[str]) -> bool:
-        """True if it belongs to the lane of a job with a core, and is in none of these lanes."""
+        """True if it belongs to the lane of a job with a core, and is outside these lanes."""
         return bool(self.mark.request.core) and not self.is_core and self.lane not in lanes
 
     @property

@@ -109,7 +109,7 @@ def _each(job: MalleableJob, limit: Limit) -> int:
 def _shared(limit: Limit, group: Sequence[Situation]) -> Iterator[tuple[Situation, int]]:
     """The size in holes that each job of a group may have now.
 
-    Running jobs have their minimum first, even above the limit, as Slurm ends none of them. Then
+    Running jobs have their minimum first, even above the limit, as Slurm does not end them. Then
     waiting jobs get theirs, and the rest is shared equally. A job grows only by what no fragment
     takes, not even on its way out.
     """
@@ -171,7 +171,7 @@ def weighings(
     """The weighings of the jobs, in their order.
 
     All jobs share `nodes`. A node or slot of each job is so many `units`. A job waits at its least
-    only if the jobs want more than there is. Otherwise there is nothing to choose.
+    only if the jobs want more than there is. Otherwise there is no choice to make.
     """
     sized = list(zip(situations, units))
     wishes = [min(max(s.reachable * each, 1), nodes) for s, each in sized]

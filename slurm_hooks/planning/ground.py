@@ -81,7 +81,7 @@ class Ground:
 
     @cached_property
     def lanes_up(self) -> frozenset[str]:
-        """The partitions that have a node. A partition that is down has none here."""
+        """The partitions that have a node. A partition that is down has no node here."""
         return frozenset().union(*{node.partitions for node in self.seen.nodes})
 
     @cached_property

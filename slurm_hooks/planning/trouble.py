@@ -103,7 +103,7 @@ def _snooze(ground: Ground, job: MalleableJob) -> Optional[Reason]:
 
 
 def _trial(ground: Ground, job: MalleableJob) -> Optional[Reason]:
-    """After a failure no worker of a pool may have run for failures.join_s yet."""
+    """Other workers of a pool that failed wait until a worker has run for failures.join_s."""
     if job.way.works_as_one or not job.failures:
         return None
     oldest, least_s = job.oldest_start, ground.settings.failures.join_s
