@@ -27,7 +27,7 @@ from slurm_hooks.allocation.value import (
     value,
 )
 from slurm_hooks.model import Solve, SolveStatus
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.moments import plural
 
 SOLVERS = ("auto", "prices", "milp", "highs", "cbc", "greedy")
 DEFAULT_LIMITS = Limits()

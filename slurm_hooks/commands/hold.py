@@ -23,7 +23,7 @@ from slurm_hooks.model import (
     MalleableJob,
     Why,
 )
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.moments import plural
 from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.tables import print_lines
 from slurm_hooks.settings.file import load

@@ -17,7 +17,7 @@ from slurm_hooks.commands.console import add_command, err, known_job, live, out
 from slurm_hooks.errors import CommandRefused, RetryLater
 from slurm_hooks.model import MalleableJob, Snapshot
 from slurm_hooks.model.decision import JobPlan
-from slurm_hooks.model.plural import plural, sized
+from slurm_hooks.model.moments import plural, sized
 from slurm_hooks.model.snapshot.file import read, save
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.modes import mandate_of

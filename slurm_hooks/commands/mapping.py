@@ -28,7 +28,7 @@ from slurm_hooks.commands.following import (
     undisturbed,
 )
 from slurm_hooks.errors import Exit, UsageError
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.moments import plural
 from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.tables import print_lines
 from slurm_hooks.settings.file import load

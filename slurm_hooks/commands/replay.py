@@ -19,8 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from slurm_hooks.allocation.curves import SERIAL_FRACTION
 from slurm_hooks.commands.arguments import Parser, seconds_between
 from slurm_hooks.errors import UsageError
-from slurm_hooks.model.moments import LONGEST_S
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.moments import LONGEST_S, plural
 from slurm_hooks.replay import scenario
 from slurm_hooks.replay.costs import Rescale
 from slurm_hooks.replay.dedicated import reference

@@ -19,7 +19,7 @@ from rich.progress import Progress as Bar
 
 from slurm_hooks.commands.arguments import Parser, whole_between
 from slurm_hooks.errors import UsageError
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.moments import plural
 from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.tables import terminal
 from slurm_hooks.sandbox.base import default_base

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from slurm_hooks.commands.console import add_command, live, out, whole_job
 from slurm_hooks.errors import UsageError
-from slurm_hooks.model.plural import sized
+from slurm_hooks.model.moments import sized
 from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.tables import print_lines
 from slurm_hooks.settings.file import load

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from slurm_hooks.doctor.facts import CannotLook, Facts
 from slurm_hooks.doctor.finding import Check, Finding, Severity, warning
 from slurm_hooks.errors import Exit
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.moments import plural
 
 _ORDER = (Severity.NOTE, Severity.WARNING, Severity.ERROR)
 ALL_WELL, HAS_WARNINGS, HAS_ERRORS = Exit.DONE, Exit.FOUND, Exit.ERRORS

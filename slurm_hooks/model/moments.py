@@ -1,4 +1,4 @@
-"""Moments and durations: a single way to print each of them, and to read typed input.
+"""Moments, durations, numbers and sizes: a single way to print each, and to read typed input.
 
 People see their local time with its zone. Programs see ISO 8601 in UTC.
 """
@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta, timezone
 from typing import Optional
-
-from slurm_hooks.model.plural import plural
 
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 LONGEST_S = 10**11
@@ -96,3 +94,20 @@ def age_text(seconds: float) -> str:
             number = round(seconds / {"day": 86_400, "hour": 3600, "minute": 60}[word])
             return f"{number} {word}s"
     return plural(round(max(seconds, 0)), "second")
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 node`, `2 nodes`, `2 classes`. Of several words the last is the noun."""
+    if number == 1:
+        return f"{number} {noun}"
+    return f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
+def noun_of(unit: str) -> str:
+    """The noun for the unit of a job's sizes."""
+    return "GPU" if unit == "gpu" else unit
+
+
+def sized(number: int, unit: str) -> str:
+    """A size of a job: `8 nodes`, `8 GPUs`, `8 tasks`."""
+    return plural(number, noun_of(unit))

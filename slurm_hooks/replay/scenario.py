@@ -14,8 +14,7 @@ from typing import Optional
 
 from slurm_hooks.errors import UsageError
 from slurm_hooks.model import Slurm
-from slurm_hooks.model.moments import UNITS_S
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.moments import UNITS_S, plural
 from slurm_hooks.replay.costs import Costs, Rescale
 from slurm_hooks.replay.grain import Grain
 from slurm_hooks.replay.logs.idle_csv import read_idle

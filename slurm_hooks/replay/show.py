@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.moments import plural
 from slurm_hooks.model.resources import GPU
 from slurm_hooks.model.unused import CPU
 from slurm_hooks.replay.outcome import Outcome

@@ -12,8 +12,7 @@ from rich.text import Text
 
 from slurm_hooks.books.harvest.totals import Query, Sample, Share, Totals
 from slurm_hooks.model import Why
-from slurm_hooks.model.moments import local, shown
-from slurm_hooks.model.plural import noun_of, plural
+from slurm_hooks.model.moments import local, noun_of, plural, shown
 from slurm_hooks.report.promise import promise_text
 from slurm_hooks.report.tables import Rows, table_of
 from slurm_hooks.report.text import UNITS

@@ -8,7 +8,7 @@ import re
 
 from slurm_hooks.model import FragmentState, MalleableJob
 from slurm_hooks.model.ends import is_finished
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.moments import plural
 from slurm_hooks.words.request import MOST_SIZES
 
 _NOT_FOUND = (

@@ -8,8 +8,7 @@ from typing import Optional
 
 from slurm_hooks.learning.reports import JobReport, report_of
 from slurm_hooks.model import Curve, Learned, MalleableJob, Pauses, Rate
-from slurm_hooks.model.moments import age_text
-from slurm_hooks.model.plural import noun_of, sized
+from slurm_hooks.model.moments import age_text, noun_of, sized
 from slurm_hooks.report.pages import address
 
 _NOTHING = "its scaling is not measured yet, so {}s are shared equally"

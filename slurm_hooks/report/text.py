@@ -20,8 +20,7 @@ from slurm_hooks.model import (
     Solve,
     Why,
 )
-from slurm_hooks.model.moments import shown
-from slurm_hooks.model.plural import plural, sized
+from slurm_hooks.model.moments import plural, shown, sized
 from slurm_hooks.model.resources import GPU
 from slurm_hooks.model.unused import CPU, Unused
 from slurm_hooks.report.hints import hints

@@ -19,8 +19,7 @@ from typing import Any, Optional
 
 from slurm_hooks.model import Reason, Resources, Said, Verdict, Why
 from slurm_hooks.model.job import NODE
-from slurm_hooks.model.moments import age_text, shown
-from slurm_hooks.model.plural import noun_of, plural
+from slurm_hooks.model.moments import age_text, noun_of, plural, shown
 
 Forms = Mapping[Why, tuple[str, ...]]
 LONGEST = 80  # letters of a headline

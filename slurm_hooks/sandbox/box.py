@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Optional
 
 from slurm_hooks.errors import RetryLater, UsageError
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.moments import plural
 from slurm_hooks.sandbox import accounting, base, daemons, processes
 from slurm_hooks.sandbox.commands import (
     Command,

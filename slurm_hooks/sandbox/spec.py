@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Optional
 
 from slurm_hooks.errors import UsageError
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.moments import plural
 from slurm_hooks.sandbox.installation import Installation
 
 # sockaddr_un holds 108 bytes; slurmstepd appends "/spool/n1024/n1024_4294967294.4294967294".

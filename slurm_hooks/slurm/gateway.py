@@ -15,7 +15,7 @@ from slurm_hooks.model import (
     Snapshot,
     Waiter,
 )
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.moments import plural
 from slurm_hooks.slurm.accounts import Charge, charges_command, parse_charges
 from slurm_hooks.slurm.cluster import Cluster, cluster_command, parse_cluster
 from slurm_hooks.slurm.groups import (

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Optional, Protocol
 
 from slurm_hooks.errors import CommandRefused, MissingProgram, NotAllowed, RetryLater, UsageError
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.moments import plural
 from slurm_hooks.slurm.rows import jobs_command
 from slurm_hooks.slurm.text import Command
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Callable
 
 from slurm_hooks.model import Level, Plan, Snapshot, Verb
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.moments import plural
 from slurm_hooks.model.unused import Unused, unused_of
 from slurm_hooks.planning.check import Half, check
 from slurm_hooks.planning.plan import make_plan, with_summaries

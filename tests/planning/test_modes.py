@@ -36,8 +36,7 @@ from slurm_hooks.model import (
     Verb,
     Why,
 )
-from slurm_hooks.model.moments import shown
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.moments import plural, shown
 from slurm_hooks.planning.check import Half, check
 from slurm_hooks.report.why import note_text, reason_text
 from slurm_hooks.settings.values import Mode, Settings

@@ -58,7 +58,7 @@ PLANTED = (
     (
         "A row uses rows below it, never above",
         "slurm_hooks.elastic.batch.expected",
-        "slurm_hooks.model.plural",
+        "slurm_hooks.model.moments",
     ),
     ("A row uses rows below it, never above", "slurm_hooks.words.engines", "slurm_hooks.errors"),
     (

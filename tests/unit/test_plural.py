@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.moments import plural
 
 PACKAGE = Path(__file__).parents[2] / "slurm_hooks"
 

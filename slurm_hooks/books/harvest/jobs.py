@@ -11,7 +11,7 @@ from typing import Optional
 from slurm_hooks.books.harvest.values import JobFacts, Record
 from slurm_hooks.model import Why
 from slurm_hooks.model.job import NODE
-from slurm_hooks.model.plural import noun_of
+from slurm_hooks.model.moments import noun_of
 
 HOUR_S = 3600.0
 ONE_INTERRUPTION_S = 30.0  # fragments lost within this time are 1 interruption of the job

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from slurm_hooks.doctor.facts import Facts, Unread, known
 from slurm_hooks.doctor.finding import Category, Check, Finding, error, note, warning
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.moments import plural
 from slurm_hooks.slurm.releases import is_tested, known_releases, tried_instead
 from slurm_hooks.slurm.scontrol import Words
 

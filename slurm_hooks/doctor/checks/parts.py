@@ -17,7 +17,7 @@ from slurm_hooks.doctor.finding import (
     note,
     warning,
 )
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.moments import plural
 from slurm_hooks.slurm.part_nodes import (
     Lack,
     LaneNames,

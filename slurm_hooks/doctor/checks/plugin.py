@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from slurm_hooks.doctor.facts import CannotLook, Facts, PluginLine, Plugstack, known
 from slurm_hooks.doctor.finding import Category, Check, Finding, Paste, error, note, warning
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.moments import plural
 
 JOB_PATH = "/usr/share/slurm-malleable/jobpath"
 DIRECTORY = "%w/.malleable-%U/%C/%A"

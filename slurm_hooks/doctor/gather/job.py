@@ -12,7 +12,7 @@ from slurm_hooks.doctor.facts import JobSeen, Unread
 from slurm_hooks.doctor.gather.files import attempt
 from slurm_hooks.errors import CommandRefused
 from slurm_hooks.model import MalleableJob, Plan, Why
-from slurm_hooks.model.plural import sized
+from slurm_hooks.model.moments import sized
 from slurm_hooks.report.text import explain_lines, find_job
 from slurm_hooks.report.why import reason_text
 from slurm_hooks.settings.values import Settings

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Optional
 
 from slurm_hooks.model import USABLE, MalleableJob, Needs, Request, Snapshot, Verdict
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.moments import plural
 from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.situation import situation_of

@@ -19,7 +19,7 @@ from slurm_hooks.doctor.trial import script
 from slurm_hooks.doctor.trial.script import Wish
 from slurm_hooks.errors import CommandRefused, Exit, MalleableError, RetryLater, UsageError
 from slurm_hooks.model import FragmentState, MalleableJob, Said
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.moments import plural
 from slurm_hooks.slurm.gateway import read_jobs
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.text import Command

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Optional
 
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.moments import plural
 from slurm_hooks.replay.logs.log_lines import BadLine, BadLog, Log, seconds, whole
 from slurm_hooks.replay.record import Interval, Record
 

@@ -19,7 +19,7 @@ from typing import Optional
 from ClusterShell.NodeSet import NodeSet, NodeSetException
 
 from slurm_hooks.errors import UsageError
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.moments import plural
 from slurm_hooks.model.resources import NO_RESOURCES, Resources
 from slurm_hooks.replay.logs.log_lines import BadLine, BadLog, Log
 from slurm_hooks.replay.logs.machine import read_sizes

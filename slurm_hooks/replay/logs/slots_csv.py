@@ -6,7 +6,7 @@ slots of all nodes. The record ends with its last interval.
 
 from __future__ import annotations
 
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.moments import plural
 from slurm_hooks.replay.logs.log_lines import BadLine, BadLog, Log, seconds, whole
 from slurm_hooks.replay.record import Interval, Record
 

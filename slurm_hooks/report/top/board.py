@@ -17,8 +17,7 @@ from slurm_hooks.model import (
     Why,
 )
 from slurm_hooks.model.cluster import UNCLAIMED
-from slurm_hooks.model.moments import shown
-from slurm_hooks.model.plural import plural, sized
+from slurm_hooks.model.moments import plural, shown, sized
 from slurm_hooks.planning.holes import claims_of
 from slurm_hooks.report.text import (
     OVER,
