@@ -19,7 +19,7 @@ from itertools import compress, count, islice, repeat
 from typing import NamedTuple
 
 from slurm_hooks.allocation.problem import JobAsk, NodeClass, Problem
-from slurm_hooks.allocation.value import Counts, is_off_unit
+from slurm_hooks.allocation.value import Counts
 
 NEARLY = 0.1
 """The share of jobs that may use only some of the classes that are merged."""
@@ -101,7 +101,7 @@ def merge(problem: Problem, apart: frozenset[int] = frozenset()) -> Merged:
     that do not exist.
     """
     units = {job.unit for job in problem.jobs}
-    if len(units) != 1 or any(is_off_unit(job) for job in problem.jobs):
+    if len(units) != 1 or any(job.is_off_unit for job in problem.jobs):
         return Merged(problem, problem, tuple((c,) for c in range(len(problem.classes))))
     equal = _equal(problem, apart)
     members = _joined(equal)

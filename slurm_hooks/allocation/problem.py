@@ -73,7 +73,11 @@ class JobAsk:
 
     @cached_property
     def is_off_unit(self) -> bool:
-        """Tell whether its nodes in some class are not a multiple of its unit."""
+        """Tell whether its nodes in some class are not a multiple of its unit.
+
+        Such a job (a hole that ends for a single node split its unit) is kept unchanged or given
+        up, never resized.
+        """
         return self.unit > 1 and any(n % self.unit for n in self.held)
 
     @cached_property

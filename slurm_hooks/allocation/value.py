@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import compress, count
 from operator import gt, lt
 
-from slurm_hooks.allocation.problem import JobAsk, NodeClass, Problem
+from slurm_hooks.allocation.problem import JobAsk, Problem
 
 Row = tuple[int, ...]
 Counts = tuple[Row, ...]
@@ -114,18 +114,9 @@ def nodes_to_give(problem: Problem) -> int:
     return total if problem.ceiling_nodes is None else min(total, problem.ceiling_nodes)
 
 
-def is_off_unit(job: JobAsk) -> bool:
-    """Tell whether the job's nodes in some class are not a multiple of its unit.
-
-    Such a job (a hole that ends for a single node split its unit) is kept unchanged or given up,
-    never resized.
-    """
-    return job.is_off_unit
-
-
 def may_gain(job: JobAsk, of_class: int) -> bool:
     """Tell whether the job may get new nodes of the class."""
-    return job.may_grow and job.usable[of_class] and not is_off_unit(job)
+    return job.may_grow and job.usable[of_class] and not job.is_off_unit
 
 
 def row_fault(job: JobAsk, row: Row) -> str:
@@ -137,9 +128,9 @@ def row_fault(job: JobAsk, row: Row) -> str:
     if size and not job.may_have(size):
         few = "" if job.sizes is None else f", of which {sorted(job.sizes)}"
         return f"{job.name}: {size} nodes, allowed are {job.min_nodes} to {job.max_nodes}{few}"
-    if is_off_unit(job) and any(row) and row != job.held:
+    if job.is_off_unit and any(row) and row != job.held:
         return f"{job.name}: does not hold whole units, so it can only be kept or given up"
-    if job.unit > 1 and not is_off_unit(job) and any(n % job.unit for n in row):
+    if job.unit > 1 and not job.is_off_unit and any(n % job.unit for n in row):
         return f"{job.name}: {row} is not in units of {job.unit}"
     if gains and any(map(lt, row, job.held)):
         return f"{job.name}: gains and loses nodes at once"
@@ -213,8 +204,3 @@ def corners(job: JobAsk, most: int) -> list[int]:
     sizes = size_range(job, most)
     near = {n for n in (job.size - job.unit, job.size, job.size + job.unit) if n in sizes}
     return sorted(near | set(kinks(job, most)))
-
-
-def closing_order(classes: Sequence[NodeClass]) -> list[int]:
-    """Class indices, longest open first."""
-    return sorted(range(len(classes)), key=lambda c: (-classes[c].open_s, c))

@@ -20,7 +20,7 @@ from operator import add, attrgetter
 from typing import NamedTuple, Optional
 
 from slurm_hooks.allocation.problem import JobAsk
-from slurm_hooks.allocation.value import Period, Row, change_cost, is_off_unit, may_gain, rate
+from slurm_hooks.allocation.value import Period, Row, change_cost, may_gain, rate
 
 NEVER = -math.inf
 Order = Sequence[Sequence[int]]
@@ -69,11 +69,11 @@ class Bidder:
 
     def __init__(self, job: JobAsk, spans: Sequence[Period], caps: Sequence[int]) -> None:
         self.job, self._spans = job, spans
-        self._depths = depths_of(spans, len(caps))
+        self.depths = depths_of(spans, len(caps))
         self._rate = cache(partial(rate, job))
         none = (0,) * len(caps)
         self.modes = [self._mode(none, job.held)]
-        if is_off_unit(job):  # it is kept or given up
+        if job.is_off_unit:  # it is kept or given up
             kept = [job.held] if job.may_have(job.size) else []
             self.modes = [self._mode(base, none) for base in (none, *kept)]
             return
@@ -102,7 +102,7 @@ class Bidder:
     def near(self, prices: Sequence[float], least: float) -> Iterator[Bid]:
         """Every allowed row of at least the surplus `least` at `prices` (class)."""
         order: list[list[int]] = [[] for _ in range(len(self._spans) + 1)]
-        for c, depth in enumerate(self._depths):
+        for c, depth in enumerate(self.depths):
             order[depth].append(c)
         for mode in self.modes:
             steps: list[Step] = []
@@ -123,7 +123,7 @@ class Bidder:
 
         gains: list[list[float]] = [[]]
         for at, span in enumerate(self._spans, start=1):
-            below = sum(n for n, depth in zip(base, self._depths) if depth >= at)
+            below = sum(n for n, depth in zip(base, self.depths) if depth >= at)
             gains.append([span.seconds * each for each in rates(below)])
         last = [
             -change_cost(job, max(0, n - job.size), max(0, job.size - n))

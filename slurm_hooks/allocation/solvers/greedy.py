@@ -17,10 +17,8 @@ from slurm_hooks.allocation.problem import JobAsk, Problem, never
 from slurm_hooks.allocation.value import (
     Counts,
     Row,
-    closing_order,
     held_counts,
     is_feasible,
-    is_off_unit,
     kinks,
     may_gain,
     nodes_to_give,
@@ -52,8 +50,9 @@ class _Climber:
     """A job on its way up, and the classes that it may keep and gain, in the order of filling."""
 
     def __init__(self, problem: Problem, job: JobAsk, row: Row) -> None:
-        self.job, self._spans, order = job, periods(problem), closing_order(problem.classes)
+        self.job, self._spans = job, periods(problem)
         self._closing = [min(c.open_s, problem.horizon_s) for c in problem.classes]
+        order = sorted(range(len(row)), key=lambda c: -problem.classes[c].open_s)
         self._keep = [c for c in order if job.held[c]]
         self._new = [c for c in order if may_gain(job, c)]
         self.move_to(row)
@@ -77,7 +76,7 @@ class _Climber:
     def _rows(self, stock: _Stock) -> Iterator[Row]:
         """The useful rows, growing: sizes where progress, classes or costs have a kink."""
         job, size = self.job, sum(self.row)
-        if is_off_unit(job):
+        if job.is_off_unit:
             if not size and job.may_have(job.size) and stock.covers(self.row, job.held):
                 yield job.held
             return

@@ -20,7 +20,6 @@ from slurm_hooks.allocation.value import (
     Counts,
     Period,
     corners,
-    is_off_unit,
     may_gain,
     nodes_to_give,
     periods,
@@ -50,7 +49,7 @@ def _menu(job: JobAsk, most: int, spans: tuple[Period, ...]) -> Menu:
     def worth(size: int) -> float:
         return row_value(job, spans, (size,))
 
-    if is_off_unit(job):
+    if job.is_off_unit:
         return Menu(worth, [0, job.size] if job.may_have(job.size) else [0])
     step = job.unit if job.sizes is None else most + 1  # no size between the allowed sizes
     reach = most if may_gain(job, 0) else min(most, job.size)

@@ -20,13 +20,8 @@ from typing import Any
 import pulp
 
 from slurm_hooks.allocation.problem import Allocation, Limits, OutOfTime, Problem, never
-from slurm_hooks.allocation.solvers.bids import NEVER, Bidder, depths_of
-from slurm_hooks.allocation.value import (
-    held_counts,
-    nodes_to_give,
-    periods,
-    value,
-)
+from slurm_hooks.allocation.solvers.bids import NEVER, Bidder
+from slurm_hooks.allocation.value import held_counts, nodes_to_give, periods, value
 from slurm_hooks.model import Solve, SolveStatus
 
 SEED = 1
@@ -116,11 +111,11 @@ def _count(terms: Iterable[Term]) -> int:
 
 
 class Sheet:
-    """The model under construction."""
+    """The model under construction. The objective is the sum of the `gains`."""
 
     def __init__(self) -> None:
         self.lp: Any = pulp.LpProblem("allocation", pulp.LpMaximize)
-        self._gains: list[Term] = []
+        self.gains: list[Term] = []
         self._columns = 0
 
     def add(self, upper: float, is_integer: bool) -> Any:
@@ -135,14 +130,6 @@ class Sheet:
     ) -> None:
         """Require: sum of the terms <= limit, or = limit."""
         self.lp.addConstraint(pulp.LpConstraint(_sum(terms), sense, rhs=limit))
-
-    def gain(self, terms: Iterable[Term]) -> None:
-        """Add the terms to the objective."""
-        self._gains.extend(terms)
-
-    def finish(self) -> None:
-        """Hand the objective to PuLP."""
-        self.lp.setObjective(_sum(self._gains))
 
     def bound(self) -> float:
         """The solver's upper bound. PuLP gets no bound from CBC."""
@@ -168,20 +155,20 @@ def build(problem: Problem, is_late: Callable[[], bool] = never) -> tuple[Sheet,
     for job in problem.jobs:
         if is_late():
             raise OutOfTime
-        nodes.append(_add_job(sheet, Bidder(job, spans, caps), depths_of(spans, len(caps))))
+        nodes.append(_add_job(sheet, Bidder(job, spans, caps)))
     columns = [[*chain(*of_class)] for of_class in zip(*nodes)]
     for terms, cap in zip(columns, caps):
         if terms:
             sheet.require(terms, cap)
     if any(columns) and nodes_to_give(problem) < sum(caps):
         sheet.require(chain(*columns), nodes_to_give(problem))
-    sheet.finish()
+    sheet.lp.setObjective(_sum(sheet.gains))
     return sheet, nodes
 
 
-def _add_job(sheet: Sheet, bidder: Bidder, depths: Sequence[int]) -> Nodes:
+def _add_job(sheet: Sheet, bidder: Bidder) -> Nodes:
     """Add a job: a binary for each of its modes, of which it takes one, and the units added."""
-    nodes: Nodes = [[] for _ in depths]
+    nodes: Nodes = [[] for _ in bidder.depths]
     ways: list[Term] = []
     for mode in bidder.modes:
         way = sheet.add(1, is_integer=True)
@@ -195,7 +182,7 @@ def _add_job(sheet: Sheet, bidder: Bidder, depths: Sequence[int]) -> Nodes:
                 nodes[c].append((units[c], float(bidder.job.unit)))
         tables = {frozenset(units): mode.last}  # by the classes that are open together
         for depth, gains in enumerate(mode.gains[1:], start=1):
-            opened = frozenset(c for c in units if depths[c] >= depth)
+            opened = frozenset(c for c in units if bidder.depths[c] >= depth)
             tables[opened] = [*map(add, tables.get(opened, repeat(0.0)), gains)]
         for opened, table in sorted(tables.items(), key=lambda item: sorted(item[0])):
             _add_table(sheet, way, [units[c] for c in sorted(opened)], table)
@@ -216,7 +203,7 @@ def _add_table(sheet: Sheet, way: Any, units: list[Any], table: Sequence[float])
     shares: list[Term] = []
     for stretch in stretches:
         part = [(sheet.add(1, is_integer=False), at) for at in stretch]
-        sheet.gain((weight, table[at]) for weight, at in part)
+        sheet.gains += [(weight, table[at]) for weight, at in part]
         sizes += [(weight, float(at)) for weight, at in part]
         weights = [(weight, 1.0) for weight, _ in part]
         if len(stretches) > 1:
