@@ -162,7 +162,7 @@ def test_a_fragment_keeps_to_the_cores_of_its_part(alone: Site) -> None:
     site.ctl.run(f"mkdir -p {HOME}", "ann")
     site.ctl.write(f"{HOME}/shell.sh", SHELL, "ann")
     site.ctl.write(f"{HOME}/other.sh", f"#!/bin/sh\n{WORK}\n", "ann")
-    site.await_idle()
+    site.await_nodes("idle")
     other = submit(site, "--output=/dev/null other.sh")
     wait_until(lambda: any(one.runs(WORKER) for one in held(site)), LONG_S, every_s=5)
     job, began = submit(site, "--malleable=1-2,unit=task,engine=command shell.sh"), time.monotonic()
@@ -179,7 +179,7 @@ def test_a_fragment_keeps_to_the_cores_of_its_part(alone: Site) -> None:
     site.note("ConstrainCores", "an ordinary job on both cores", time.monotonic() - began)
 
     site.ctl.run(f"scancel {other} {job}")
-    site.await_idle()
+    site.await_nodes("idle")
     assert held(site) == []
 
 
