@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Optional
 
@@ -42,113 +42,105 @@ JOBS = 200  # lines of jobs in a report, most used first
 _IN_SPAN = "at > :since AND at <= :until"
 _OF_USER = "(:user = '' OR user = :user) AND (:account = '' OR account = :account)"
 _LOST = frozenset(kind.value for kind in INTERRUPTIONS)
+_Rows = list[tuple[Any, ...]]
+_Ask = Callable[[str], _Rows]
 _Sums = Mapping[str, Mapping[str, float]]  # name, label, sum
 
 
 def totals(ledger: sqlite3.Connection, query: Query) -> Totals:
-    """Return the totals of a span. Raises Damaged."""
-    return _Part(ledger, query).totals()
+    """Return the totals of a span, for all jobs or for the jobs of a user or account. Raises
+    Damaged."""
+    since, until = query.since.timestamp(), query.until.timestamp()
+    values = {"since": since, "until": until, "user": query.user, "account": query.account}
+
+    def ask(question: str) -> _Rows:
+        return ledger.execute(question, values).fetchall()
+
+    sums = _sums(ask(f"SELECT name, label, {TOTAL} FROM event WHERE {_IN_SPAN} GROUP BY 1, 2"))
+    by_job = ask(
+        f"SELECT name, label, sum(value), job.id, user, coalesce(account, '') FROM event "
+        f"JOIN job ON job.id = event.job WHERE {_IN_SPAN} AND {_OF_USER} GROUP BY 1, 2, 4"
+    )
+    is_all = not (query.user or query.account)
+    mine = sums if is_all else _sums(row[:3] for row in by_job)
+    whole = defaultdict(float, {name: sum(of.values()) for name, of in sums.items()})
+    span = f"SELECT min(at), max(at) FROM event WHERE name = 'ticks' AND {_IN_SPAN}"
+    first, last = ask(span)[0]
+    seen = last_seen(ledger)
+    return Totals(
+        query=query,
+        first=None if first is None else moment(first),
+        last=None if last is None else moment(last),
+        span_s=whole["span_seconds"],
+        unseen_s=whole["unseen_seconds"],
+        node_s=sum(mine.get(USED, {}).values()),
+        all_node_s=whole[USED],
+        uncertain_node_s=whole["uncertain_node_seconds"],
+        idle=_by_why(sums, "idle_node_seconds", Of.IDLE),
+        users=_shares(by_job, 4),
+        accounts=_shares(by_job, 5),
+        jobs=_jobs(ask),
+        ends=_ends(mine),
+        done=_done(sums),
+        delays=_delays(ask),
+        starts=int(whole["promised_starts"]),
+        ticks=_ticks(whole),
+        samples=_samples(ask, first, last),
+        vain=_vain(ask),
+        unused=_unused(sums),
+        core_node_s=whole["core_node_seconds"],
+        lanes=seen.lanes if seen else (),
+    )
 
 
-class _Part:
-    """A span of the ledger, for all jobs or for the jobs of a user or account."""
+def _jobs(ask: _Ask) -> tuple[JobLine, ...]:
+    rows = ask(
+        f"SELECT account, line FROM job WHERE last_at > :since AND first_at <= :until "
+        f"AND {_OF_USER} ORDER BY node_s DESC, job_id LIMIT {JOBS}"
+    )
+    return tuple(map(line_of, rows))
 
-    def __init__(self, ledger: sqlite3.Connection, query: Query) -> None:
-        self._ledger, self._query = ledger, query
-        self._values = {
-            "since": query.since.timestamp(),
-            "until": query.until.timestamp(),
-            "user": query.user,
-            "account": query.account,
-        }
 
-    def _rows(self, question: str) -> list[tuple[Any, ...]]:
-        return self._ledger.execute(question, self._values).fetchall()
+def _vain(ask: _Ask) -> tuple[VainRun, ...]:
+    rows = ask(
+        f"SELECT at, job_id, part, more FROM event JOIN job ON job.id = event.job "
+        f"WHERE {_IN_SPAN} AND {_OF_USER} AND name = '{ENDS}'"
+    )
+    ends = ((*row[:3], json.loads(row[3])) for row in rows)
+    runs = [
+        VainRun(FragmentId(job_id, index), moment(at), run["nodes"], run["ran_s"])
+        for at, job_id, index, run in ends
+        if run["cause"] == Why.NOT_TRAINING.value
+    ]
+    return tuple(sorted(runs, key=lambda run: -run.nodes * run.ran_s)[:JOBS])
 
-    def totals(self) -> Totals:
-        sums = _sums(
-            self._rows(f"SELECT name, label, {TOTAL} FROM event WHERE {_IN_SPAN} GROUP BY 1, 2")
-        )
-        by_job = self._rows(
-            f"SELECT name, label, sum(value), job.id, user, coalesce(account, '') FROM event "
-            f"JOIN job ON job.id = event.job WHERE {_IN_SPAN} AND {_OF_USER} GROUP BY 1, 2, 4"
-        )
-        is_all = not (self._query.user or self._query.account)
-        mine = sums if is_all else _sums(row[:3] for row in by_job)
-        whole = defaultdict(float, {name: sum(of.values()) for name, of in sums.items()})
-        span = f"SELECT min(at), max(at) FROM event WHERE name = 'ticks' AND {_IN_SPAN}"
-        first, last = self._rows(span)[0]
-        seen = last_seen(self._ledger)
-        return Totals(
-            query=self._query,
-            first=None if first is None else moment(first),
-            last=None if last is None else moment(last),
-            span_s=whole["span_seconds"],
-            unseen_s=whole["unseen_seconds"],
-            node_s=sum(mine.get(USED, {}).values()),
-            all_node_s=whole[USED],
-            uncertain_node_s=whole["uncertain_node_seconds"],
-            idle=_by_why(sums, "idle_node_seconds", Of.IDLE),
-            users=_shares(by_job, 4),
-            accounts=_shares(by_job, 5),
-            jobs=self._jobs(),
-            ends=_ends(mine),
-            done=_done(sums),
-            delays=self._delays(),
-            starts=int(whole["promised_starts"]),
-            ticks=_ticks(whole),
-            samples=self._samples(first, last),
-            vain=self._vain(),
-            unused=_unused(sums),
-            core_node_s=whole["core_node_seconds"],
-            lanes=seen.lanes if seen else (),
-        )
 
-    def _jobs(self) -> tuple[JobLine, ...]:
-        rows = self._rows(
-            f"SELECT account, line FROM job WHERE last_at > :since AND first_at <= :until "
-            f"AND {_OF_USER} ORDER BY node_s DESC, job_id LIMIT {JOBS}"
-        )
-        return tuple(map(line_of, rows))
+def _delays(ask: _Ask) -> tuple[Delay, ...]:
+    rows = ask(
+        f"SELECT value, more FROM event WHERE {_IN_SPAN} AND name = 'delay_seconds' "
+        "ORDER BY value DESC, at"
+    )
+    details = [(held_s, json.loads(more)) for held_s, more in rows]
+    return tuple(
+        Delay(one["job_id"], moment(one["planned"]), moment(one["started"]), held_s)
+        for held_s, one in details
+    )
 
-    def _vain(self) -> tuple[VainRun, ...]:
-        rows = self._rows(
-            f"SELECT at, job_id, part, more FROM event JOIN job ON job.id = event.job "
-            f"WHERE {_IN_SPAN} AND {_OF_USER} AND name = '{ENDS}'"
-        )
-        ends = ((*row[:3], json.loads(row[3])) for row in rows)
-        runs = [
-            VainRun(FragmentId(job_id, index), moment(at), run["nodes"], run["ran_s"])
-            for at, job_id, index, run in ends
-            if run["cause"] == Why.NOT_TRAINING.value
-        ]
-        return tuple(sorted(runs, key=lambda run: -run.nodes * run.ran_s)[:JOBS])
 
-    def _delays(self) -> tuple[Delay, ...]:
-        rows = self._rows(
-            f"SELECT value, more FROM event WHERE {_IN_SPAN} AND name = 'delay_seconds' "
-            "ORDER BY value DESC, at"
-        )
-        details = [(held_s, json.loads(more)) for held_s, more in rows]
-        return tuple(
-            Delay(one["job_id"], moment(one["planned"]), moment(one["started"]), held_s)
-            for held_s, one in details
-        )
-
-    def _samples(self, first: Optional[float], last: Optional[float]) -> tuple[Sample, ...]:
-        """Return means over spans of equal length, for each point of a picture."""
-        if first is None or last is None:
-            return ()
-        width = max((last - first) / SAMPLES, 1e-3)
-        rows = self._rows(
-            f"SELECT cast((at - {first!r}) / {width!r} AS INTEGER), min(at), name, label, "
-            f"sum(value) FROM event WHERE {_IN_SPAN} AND name IN ('ticks', 'nodes', 'idle_nodes') "
-            "GROUP BY 1, 3, 4 ORDER BY 1"
-        )
-        points: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
-        for point, *row in rows:
-            points[point].append(tuple(row))
-        return tuple(map(_sample, points.values()))
+def _samples(ask: _Ask, first: Optional[float], last: Optional[float]) -> tuple[Sample, ...]:
+    """Return means over spans of equal length, for each point of a picture."""
+    if first is None or last is None:
+        return ()
+    width = max((last - first) / SAMPLES, 1e-3)
+    rows = ask(
+        f"SELECT cast((at - {first!r}) / {width!r} AS INTEGER), min(at), name, label, "
+        f"sum(value) FROM event WHERE {_IN_SPAN} AND name IN ('ticks', 'nodes', 'idle_nodes') "
+        "GROUP BY 1, 3, 4 ORDER BY 1"
+    )
+    points: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
+    for point, *row in rows:
+        points[point].append(tuple(row))
+    return tuple(map(_sample, points.values()))
 
 
 def _sums(rows: Iterable[tuple[Any, ...]]) -> _Sums:
