@@ -191,10 +191,12 @@ def format_mark(mark: Mark, rest: str = NO_NOTE, summary: str = "") -> str:
     """Return the comment with the mark in its place. `rest` comes from parse_mark."""
     rest = with_summary(rest, summary) if summary else rest
     tables: tuple[tuple[object, _Table], ...] = (mark.request, _REQUEST), (mark, _NOTES)
-    pairs = (
-        (key, form.write(getattr(of, name))) for of, table in tables for key, name, form in table
+    inner = ",".join(
+        f"{key}={text}"
+        for of, table in tables
+        for key, name, (_, write) in table
+        if (text := write(getattr(of, name))) != ""
     )
-    inner = ",".join(f"{key}={text}" for key, text in pairs if text != "")
     return rest.replace(NO_NOTE, f"malleable{{{inner}}}", 1)
 
 
