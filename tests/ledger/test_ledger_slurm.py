@@ -80,7 +80,7 @@ def test_a_preemption_loop_is_explained_by_the_jobs_that_took_the_nodes(bench: B
         bench.until(job, has(0))
         tick_until(bench, job, 1)
         with closing(sqlite3.connect(ledger_path(bench.settings.tick.state_dir))) as ledger, ledger:
-            ledger.execute("UPDATE ending SET at = at - 120")
+            ledger.execute("UPDATE event SET at = at - 120 WHERE name = 'ends'")
     answer = explained(bench, job)
     loop = answer["preemptions"]
     assert (loop["count"], loop["taker"]) == (4, "main")
