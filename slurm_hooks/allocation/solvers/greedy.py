@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from operator import le, sub
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from slurm_hooks.allocation.problem import JobAsk, Problem, never
 from slurm_hooks.allocation.value import (
@@ -35,15 +35,12 @@ class _Stock(NamedTuple):
     free: list[int]
     budget: int
 
-    def less(self, old: Row, new: Row) -> _Stock:
-        """The stock once a job has `new` instead of `old`, below 0 where it has too few."""
+    def less(self, old: Row, new: Row) -> Optional[_Stock]:
+        """The stock once a job has `new` instead of `old`. None if there are too few nodes."""
         added = list(map(sub, new, old))
+        if sum(added) > self.budget or not all(map(le, added, self.free)):
+            return None
         return _Stock(list(map(sub, self.free, added)), self.budget - sum(added))
-
-    def covers(self, old: Row, new: Row) -> bool:
-        """Tell whether the step from `old` to `new` can be made."""
-        added = list(map(sub, new, old))
-        return sum(added) <= self.budget and all(map(le, added, self.free))
 
 
 class _Climber:
@@ -77,7 +74,7 @@ class _Climber:
         """The useful rows, growing: sizes where progress, classes or costs have a kink."""
         job, size = self.job, sum(self.row)
         if job.is_off_unit:
-            if not size and job.may_have(job.size) and stock.covers(self.row, job.held):
+            if not size and job.may_have(job.size) and stock.less(self.row, job.held):
                 yield job.held
             return
         fills = list(self._fills(stock.free))
@@ -137,9 +134,9 @@ def climb_from(problem: Problem, rows: Counts, is_late: Callable[[], bool] = nev
     Each of `rows` must be allowed, empty, or a part of its job's held row. Together they must fit.
     """
     climbers = [_Climber(problem, job, row) for job, row in zip(problem.jobs, rows)]
-    stock = _Stock([c.capacity for c in problem.classes], nodes_to_give(problem))
-    for row in rows:
-        stock = stock.less((0,) * len(row), row)
+    used = [sum(column) for column in zip(*rows)]
+    free = [k.capacity - n for k, n in zip(problem.classes, used)]
+    stock = _Stock(free, nodes_to_give(problem) - sum(used))
     heap: list[tuple[float, str, int, Row]] = []
 
     def push(at: int) -> None:
@@ -153,8 +150,9 @@ def climb_from(problem: Problem, rows: Counts, is_late: Callable[[], bool] = nev
         push(at)
     while heap and not is_late():
         _, _, at, row = heapq.heappop(heap)
-        if stock.covers(climbers[at].row, row):
-            stock = stock.less(climbers[at].row, row)
+        rest = stock.less(climbers[at].row, row)
+        if rest is not None:
+            stock = rest
             climbers[at].move_to(row)
         push(at)
     return tuple(climber.row for climber in climbers)
