@@ -75,6 +75,15 @@ class Menu:
         self.rises = [(-_slope(a, b), b) for a, b in zip(self.hull, self.hull[1:])]
         """(minus the slope, point reached) along the hull."""
 
+    def best_within(self, most: int) -> Point:
+        """The best point of at most `most` nodes, the smallest of equals."""
+        fits = [point for point in self._corners if point[0] <= most]
+        if 1 < len(fits) < len(self._corners):
+            last, _ = fits[-1]
+            size = last + (most - last) // self._step * self._step
+            fits.append((size, self._worth(size)))
+        return max(fits, key=lambda point: (point[1], -point[0]))
+
     def choices(self, price: float, allowed: float) -> list[Choice]:
         """The sizes within `allowed` of the best at `price`, the least loss first."""
         worth, step = self._worth, self._step
@@ -137,13 +146,16 @@ def _relax(menus: Sequence[Menu], most: int) -> tuple[float, float, list[Point]]
     left, price, bound = most, 0.0, math.nan
     stuck: set[int] = set()
     for slope, at, point in sorted((s, at, p) for at, m in enumerate(menus) for s, p in m.rises):
-        needed = point[0] - chosen[at][0]
-        if at not in stuck and needed <= left:
-            left -= needed
-            chosen[at] = point
+        if at in stuck:
             continue
-        stuck.add(at)
-        if math.isnan(bound):
-            price, bound = -slope, sum(value for _, value in chosen) - slope * left
+        (size, value), reached = chosen[at], point
+        if point[0] - size > left:
+            stuck.add(at)
+            if math.isnan(bound):
+                price, bound = -slope, sum(value for _, value in chosen) - slope * left
+            reached = menus[at].best_within(size + left) if left else (size, value)
+        if reached[1] > value:
+            left -= reached[0] - size
+            chosen[at] = reached
     total = sum(value for _, value in chosen)
     return price, total if math.isnan(bound) else bound, chosen
