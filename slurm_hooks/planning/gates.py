@@ -15,9 +15,9 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, Optional
 
 from slurm_hooks.model import Fragment, Needs, NodeState, Resources, Slot, Verdict, Why
-from slurm_hooks.model.gpu_types import are_of
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import MINUTE, Hole, Holes, lease_within
+from slurm_hooks.planning.slots import are_of
 from slurm_hooks.planning.trouble import wrong_size
 
 _SLACK = timedelta(seconds=60)  # from a release to its start. Time limits are whole minutes
