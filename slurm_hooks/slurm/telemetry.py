@@ -2,7 +2,7 @@
 
 A user can write any text there. The reader returns a Telemetry with possible and bounded values, or
 None. learning/reports.py judges the sizes and times of a report. The writer,
-elastic/batch/progress_entry.py, describes the form. model/wish.py judges which wish counts.
+elastic/batch/progress_entry.py, describes the form. model/state.py judges which wish counts.
 """
 
 from __future__ import annotations
