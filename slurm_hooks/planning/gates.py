@@ -14,7 +14,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple, Optional
 
-from slurm_hooks.model import Fragment, Needs, NodeState, Resources, Slot, Verdict, Why
+from slurm_hooks.model import (
+    Fragment,
+    FragmentState,
+    Needs,
+    NodeState,
+    Resources,
+    Slot,
+    Verdict,
+    Why,
+)
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import MINUTE, Hole, Holes, lease_within
 from slurm_hooks.planning.slots import are_of
@@ -146,9 +155,10 @@ def is_ahead(ground: Ground, fragment: Fragment) -> bool:
     """Tell whether it started in the future, because slurmctld's clock was set back.
 
     Its lease is too long by as much. It cannot be cut, since Slurm (22.05) would make its time
-    limit negative.
+    limit negative. The times of a fragment that does not run yet are Slurm's guess.
     """
-    if fragment.start is None or fragment.end is None:
+    is_running = fragment.state is FragmentState.RUNNING
+    if not is_running or fragment.start is None or fragment.end is None:
         return False
     longest = ground.now + ground.lane_of(fragment).longest_lease
     return fragment.end > longest + _SLACK and longest < fragment.start + MINUTE

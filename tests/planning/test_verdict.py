@@ -250,6 +250,14 @@ def test_a_new_reason_is_a_row_for_starts_and_stays(monkeypatch: pytest.MonkeyPa
     assert idle(seen) == {"starting": 1, "unfit": 1}
 
 
+def test_a_start_that_slurm_expects_tomorrow_is_no_lease() -> None:
+    """Slurm plans it so if another job took the node first. Its wait ends by `start_timeout_s`."""
+    late = {"released": after(-10), "start": after(90_000), "end": after(93_600)}
+    coming = make_fragment(0, FragmentState.PENDING, ["n1"], **late)
+    seen = make_snapshot(make_job(coming), nodes=(make_node("n1", NodeState.BUSY),))
+    assert plan_of(seen).actions == ()
+
+
 def test_a_fragment_on_its_way_to_a_node_that_leaves_service_is_held() -> None:
     nodes = (make_node("n1", NodeState.LEAVING), make_node("n2", NodeState.BUSY))
     coming = make_fragment(0, FragmentState.PENDING, ["n1"], released=after(-2))
