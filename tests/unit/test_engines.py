@@ -41,7 +41,7 @@ def test_the_plugin_reads_the_traits_that_are_written(tmp_path: Path) -> None:
 
 
 def test_job_submit_offers_them_unless_the_site_says_otherwise() -> None:
-    slurm: Any = SimpleNamespace(version=(), max_array_size=1, appends=True)
+    slurm: Any = SimpleNamespace(preempts_by_qos=False, version=(), max_array_size=1, appends=True)
     policy = render_policy(Settings(), slurm, {})
     (line,) = re.findall(r"engines = \{(.*)\},", policy)
     offered = dict(re.findall(r'\["(\w+)"\] = "([a-z+]+)"', line))
@@ -93,7 +93,7 @@ OWN = '[request]\nengines = ["torchrun", "horovod:gang+rounds", "dask:pool"]\n'
 
 def test_a_site_s_own_engine_is_known_by_its_traits() -> None:
     settings = parse(OWN)
-    slurm: Any = SimpleNamespace(version=(), max_array_size=1, appends=True)
+    slurm: Any = SimpleNamespace(preempts_by_qos=False, version=(), max_array_size=1, appends=True)
     policy = render_policy(settings, slurm, {})
     assert '["horovod"] = "gang+rounds"' in policy
     assert 'foreign = {["horovod"] = "gang+rounds", ["dask"] = "pool"}' in policy

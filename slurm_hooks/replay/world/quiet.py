@@ -30,7 +30,7 @@ class Quiet:
         leads = {early_s + MINUTE_S * k for k in minutes}
         leads |= {early_s + lease.notice_s + settings.tick.every_s}
         leads |= {early_s + lease.shortest_hole_s, early_s + START_S + MINUTE_S}
-        leads |= {MINUTE_S, START_S + MINUTE_S}
+        leads |= {MINUTE_S, START_S + MINUTE_S, lease.shortest_hole_s}
         self._leads = sorted(leads)
         self._spans = sorted({REST_S, plan.snooze_s})
         self._patience_s, self._tick_s = plan.patience_s, settings.tick.every_s
