@@ -38,6 +38,7 @@ from slurm_hooks.model import (
 from slurm_hooks.model.resources import NO_RESOURCES
 from slurm_hooks.planning.cancels import CancelScope, cancel_scope
 from slurm_hooks.planning.dropping import Fault, stayed, without
+from slurm_hooks.planning.gates import Presence, why_to_leave
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import Hole, Holes
 from slurm_hooks.planning.interruptions import interruptions_of
@@ -213,9 +214,10 @@ class _Room:
     """The nodes as they were just read, and the jobs that the plan is for."""
 
     def __init__(self, plan: Plan, seen: Snapshot, fresh: Snapshot, settings: Settings) -> None:
-        ground = Ground(fresh, settings)
+        self._ground = ground = Ground(fresh, settings)
         self._seen, self._now, self._waits = fresh, fresh.now, mandate_of(ground).waits
         self.holes = Holes(Ground(replace(fresh, jobs=seen.jobs), settings))
+        self._before = {node.name: node for node in seen.nodes}
         self._interruptions = interruptions_of(ground)
         self._jobs = _by_id(seen.jobs)
         self._fragments = {f.id: f for job in seen.jobs for f in job.fragments}
@@ -253,9 +255,19 @@ class _Room:
 
     def _has_room(self, grow: Intent, name: str) -> bool:
         hole = self.holes.get(name)
-        if hole is None or grow.asks == NO_RESOURCES:
-            return hole is not None and hole.node.state is NodeState.FREE
+        if hole is None or self._is_shut(grow, hole):
+            return False
+        if grow.asks == NO_RESOURCES:
+            return hole.node.state is NodeState.FREE
         return self._asked[name].fits(hole.left)
+
+    def _is_shut(self, grow: Intent, hole: Hole) -> bool:
+        """Ask the gates whether the fragment could stay there, if the node has changed."""
+        fragment = self._fragments.get(grow.fragment)
+        if fragment is None or hole.node == self._before.get(hole.node.name):
+            return False
+        there = replace(fragment, lane=grow.lane or fragment.lane)
+        return bool(why_to_leave(Presence(self._ground, self.holes, there, [hole])))
 
     def _renewal_fault(self, name: FragmentId, end: datetime) -> Optional[Fault]:
         fragment = self._fragments.get(name)

@@ -24,6 +24,7 @@ from build import (
     reserve,
     span,
 )
+from planning.readings import grown
 from slurm_hooks.model import (
     Claim,
     ClaimKind,
@@ -102,6 +103,20 @@ def checked(action: Intent, fresh_nodes: dict[str, NodeState], reserved_s: float
         now=after(2),
     )
     return check(Plan((action,)), Half.FIRST, seen, fresh, SETTINGS)
+
+
+def test_a_node_that_has_left_the_lane_meanwhile_takes_no_fragment() -> None:
+    """The check asks the gates that also end stays, for nodes that have changed."""
+    job = make_job(make_fragment(0, FragmentState.HELD, lane="malleable"))
+    seen = make_snapshot(job, nodes=make_nodes(2))
+    here, other = make_nodes(2)
+    moved = replace(here, partitions=frozenset({"main"}))
+    plan = make_plan(seen, SETTINGS, no_clock)
+    assert grown(plan) == {"n1"}
+    same = make_snapshot(job, nodes=(here, other), now=after(2))
+    assert grown(check(plan, Half.FIRST, seen, same, SETTINGS)) == {"n1"}
+    changed = make_snapshot(job, nodes=(moved, other), now=after(2))
+    assert not grown(check(plan, Half.FIRST, seen, changed, SETTINGS))
 
 
 GROW = Intent(
