@@ -19,7 +19,7 @@ from parts.printing import arguments, show, tell
 
 from elastic.gang import SCONTROL, Gang
 from programs import write_programs
-from slurm_hooks.words.jobpath import write_job_path
+from slurm_hooks.protocol.jobpath import write_job_path
 
 TRAIN = """
 import os, sys, time

@@ -34,13 +34,13 @@ from parts.printing import Row, arguments, show, tell
 from parts.replay_runs import MEASURED, SETTINGS, record_of
 
 from slurm_hooks.elastic.selfservice.submit import LEASE_S
+from slurm_hooks.protocol.jobpath import write_job_path
 from slurm_hooks.replay import scenario
 from slurm_hooks.replay.record import Record
 from slurm_hooks.replay.scenario import Conditions
 from slurm_hooks.replay.work import Queue
 from slurm_hooks.sandbox import Sandbox, SandboxSpec
 from slurm_hooks.sandbox.project import project_spec
-from slurm_hooks.words.jobpath import write_job_path
 
 LOGS = ("kth_sp2_1996", "thetagpu_2020", "summit")
 ORDINARY = Rules(1, 4, 86_400.0, is_malleable=False)

@@ -114,7 +114,7 @@ client() {
   draft=$(mktemp -d)
   PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$code:$code/vendor" "${BUILD_PYTHON:-/usr/bin/python3}" -c '
 import sys, pathlib
-from slurm_hooks.words.jobpath import write_job_path
+from slurm_hooks.protocol.jobpath import write_job_path
 write_job_path(pathlib.Path(sys.argv[1]))' "$draft/jobpath"
   name=$(readlink "$draft/jobpath")
   copy_tree "$draft/$name" "$share/client/$name"

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 from slurm_hooks import __version__
-from slurm_hooks.words.jobpath import ENTRY_POINTS, write_job_path
+from slurm_hooks.protocol.jobpath import ENTRY_POINTS, write_job_path
 
 NAME = "slurm-malleable-user"
 LIMIT_S = 300

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from slurm_hooks.errors import CommandRefused
+from slurm_hooks.protocol.comment import HEAD_WIDTH
 from slurm_hooks.slurm.live import Asked
 from slurm_hooks.slurm.rows import RECORD_END, SAID_WIDTH
 from slurm_hooks.slurm.text import Command
-from slurm_hooks.words.comment import HEAD_WIDTH
 
 CAPTURED = Path(__file__).with_name("captured")
 VERSIONS = sorted(path.name for path in CAPTURED.iterdir())

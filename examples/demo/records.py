@@ -15,9 +15,9 @@ from ClusterShell.NodeSet import NodeSetParseError
 
 from demo.scenario import WHOLE, Scenario
 from demo.work import WORKS, Work
+from slurm_hooks.protocol.engines import ENGINES
 from slurm_hooks.report.why import action_text
 from slurm_hooks.slurm.text import expand, parse_gres, parse_time
-from slurm_hooks.words.engines import ENGINES
 
 FIELDS = (
     "JobArrayID",

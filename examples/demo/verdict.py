@@ -16,7 +16,7 @@ from demo.records import Recording, Row, Sample
 from demo.scenario import CLOCK_S, KILL_WAIT_S, Rigid
 from demo.story import IDLE, OURS, RESERVED, Size, occupants, pairs, preempted, sizes
 from slurm_hooks.model.moments import plural
-from slurm_hooks.words.engines import ENGINES
+from slurm_hooks.protocol.engines import ENGINES
 
 SAMPLING_S = 1.0
 

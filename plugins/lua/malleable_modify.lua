@@ -99,7 +99,7 @@ function M.keep_mark(old, text)
   return mark and (text == "" and mark or mark .. " " .. text)
 end
 
--- The stages of a run that an agent reports, as in slurm_hooks/words/comment.py.
+-- The stages of a run that an agent reports, as in slurm_hooks/protocol/comment.py.
 M.STANDINGS = { "started", "waiting", "joined", "trained", "leaving", "apart", "finished" }
 
 local function find_words(comment)

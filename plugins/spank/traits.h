@@ -1,6 +1,6 @@
 /*
  * The kind of program that an engine is. job_submit passes it from the site's settings, so that a
- * new engine needs no new plugin (slurm_hooks/words/engines.py has the words).
+ * new engine needs no new plugin (slurm_hooks/protocol/engines.py has the words).
  */
 #ifndef MALLEABLE_TRAITS_H
 #define MALLEABLE_TRAITS_H

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from slurm_hooks.books.database import Barred, Damaged, Unusable, reading
-from slurm_hooks.books.place import ledger_path
 from slurm_hooks.errors import MalleableError, NotAllowed, UsageError
+from slurm_hooks.history.database import Barred, Damaged, Unusable, reading
+from slurm_hooks.history.place import ledger_path
 from slurm_hooks.settings.values import Settings
 
 

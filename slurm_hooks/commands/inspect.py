@@ -9,12 +9,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
-from slurm_hooks.books.database import Unusable, reading
-from slurm_hooks.books.harvest.jobs import Interruptions, Loop
-from slurm_hooks.books.place import ledger_path
-from slurm_hooks.books.questions import interruptions_of, loop_in
 from slurm_hooks.commands.console import add_command, err, known_job, live, out
 from slurm_hooks.errors import CommandRefused, RetryLater
+from slurm_hooks.history.database import Unusable, reading
+from slurm_hooks.history.harvest.jobs import Interruptions, Loop
+from slurm_hooks.history.place import ledger_path
+from slurm_hooks.history.questions import interruptions_of, loop_in
 from slurm_hooks.model import MalleableJob, Snapshot
 from slurm_hooks.model.decision import JobPlan
 from slurm_hooks.model.moments import plural, sized

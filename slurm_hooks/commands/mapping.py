@@ -29,14 +29,14 @@ from slurm_hooks.commands.following import (
 )
 from slurm_hooks.errors import Exit, UsageError
 from slurm_hooks.model.moments import plural
+from slurm_hooks.protocol import map_directory
+from slurm_hooks.protocol.map_directory import count, failures, is_over, jobs_of, put_back
 from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.tables import print_lines
 from slurm_hooks.settings.file import load
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.pools import Pool, has_option
-from slurm_hooks.words import map_directory
-from slurm_hooks.words.map_directory import count, failures, is_over, jobs_of, put_back
 
 TEXT = "Run a program once for each input, on idle nodes, and follow the tasks."
 COUNT_S, ASK_S = 1.0, 5.0  # between counts of the directory, and between questions to Slurm

@@ -11,10 +11,10 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from slurm_hooks.books.questions import standing
 from slurm_hooks.commands.books import opened_ledger
 from slurm_hooks.commands.console import add_command, err
 from slurm_hooks.errors import MissingProgram, UsageError
+from slurm_hooks.history.questions import standing
 from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.tables import print_lines
 from slurm_hooks.settings.file import load
@@ -68,7 +68,7 @@ def _metrics(arguments: argparse.Namespace) -> int:
 def _exposition() -> ModuleType:
     """The module that needs the library of Prometheus, which is optional."""
     try:
-        return import_module("slurm_hooks.books.metrics")
+        return import_module("slurm_hooks.history.metrics")
     except ImportError as error:
         raise MissingProgram(
             "this needs the Python library prometheus_client: install slurm-malleable[metrics]"

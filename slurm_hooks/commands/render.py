@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from slurm_hooks.commands.console import add_command, add_json, add_output, err, live, out
 from slurm_hooks.doctor.conf_check import check_conf
 from slurm_hooks.errors import Exit, UsageError
+from slurm_hooks.protocol.jobpath import write_job_path
 from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.tables import print_lines
 from slurm_hooks.settings.file import load
 from slurm_hooks.slurm.site_policy import render_site
-from slurm_hooks.words.jobpath import write_job_path
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands

@@ -7,11 +7,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
-from slurm_hooks.books.harvest.totals import Query
-from slurm_hooks.books.questions import totals
 from slurm_hooks.commands.books import opened_ledger
 from slurm_hooks.commands.console import add_command, add_output, err, out
 from slurm_hooks.errors import UsageError
+from slurm_hooks.history.harvest.totals import Query
+from slurm_hooks.history.questions import totals
 from slurm_hooks.model.moments import A_MOMENT, local, read_moment
 from slurm_hooks.report.harvest_charts import picture
 from slurm_hooks.report.harvest_html import page

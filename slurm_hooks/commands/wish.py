@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from slurm_hooks.commands.console import add_command, live, out, whole_job
 from slurm_hooks.errors import UsageError
 from slurm_hooks.model.moments import sized
+from slurm_hooks.protocol.comment import MOST_NODES
 from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.tables import print_lines
 from slurm_hooks.settings.file import load
 from slurm_hooks.slurm.gateway import read_job
 from slurm_hooks.slurm.wish import wish
-from slurm_hooks.words.comment import MOST_NODES
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands

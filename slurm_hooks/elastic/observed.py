@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Optional
 
-from slurm_hooks.words.comment import MOST_LOSS_S, Loss
+from slurm_hooks.protocol.comment import MOST_LOSS_S, Loss
 
 SIZE = 64  # bytes of a worker; an aligned write of this size is never seen by halves
 _FORM = struct.Struct("<QQdddd")

@@ -14,7 +14,7 @@ from typing import Optional
 from slurm_hooks.model.resources import GPU, NO_RESOURCES, Resources, Slot
 from slurm_hooks.model.speed import Telemetry
 from slurm_hooks.model.state import FragmentState, Said, Wish, newest
-from slurm_hooks.words.engines import DEFAULT, Engine, engine_of
+from slurm_hooks.protocol.engines import DEFAULT, Engine, engine_of
 
 _OUR_HOLD = ("JobHeldUser", "")
 NODE = "node"  # what the sizes of most jobs count

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Optional
 
-from slurm_hooks.words.comment import MOST_AHEAD_S, MOST_NODES, Standing
+from slurm_hooks.protocol.comment import MOST_AHEAD_S, MOST_NODES, Standing
 
 
 class FragmentState(enum.Enum):
@@ -48,7 +48,7 @@ LIVE_STATES = frozenset(FragmentState) - ENDED_STATES - WAITING_STATES
 
 class Said(enum.Enum):
     """The report of a fragment's agent on the current run. A script without an agent reports
-    NOTHING. words/comment.py explains the words."""
+    NOTHING. protocol/comment.py explains the words."""
 
     NOTHING = "nothing"
     STARTED = Standing.STARTED.value

@@ -42,8 +42,8 @@ from slurm_hooks.planning.gates import Presence, why_to_leave
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import Hole, Holes
 from slurm_hooks.planning.interruptions import interruptions_of
-from slurm_hooks.planning.manners import polite
 from slurm_hooks.planning.modes import mandate_of, why_no_growth, why_off
+from slurm_hooks.planning.packing import polite
 from slurm_hooks.planning.slots import no_parts
 from slurm_hooks.settings.values import Settings
 

@@ -38,8 +38,8 @@ from slurm_hooks.planning.explain import Obstacles, reasons_for
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.idleness import idle_nodes
 from slurm_hooks.planning.leases import cut, renewal
-from slurm_hooks.planning.manners import polite
 from slurm_hooks.planning.node_classes import kept_size, pool_of
+from slurm_hooks.planning.packing import polite
 from slurm_hooks.planning.placement import Change, change
 from slurm_hooks.planning.shares import given, share_out
 from slurm_hooks.planning.situation import Situation, situation_of

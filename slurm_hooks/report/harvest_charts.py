@@ -8,8 +8,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, Callable
 
-from slurm_hooks.books.harvest.totals import Sample, Totals
-from slurm_hooks.books.harvest.values import INTERRUPTIONS
+from slurm_hooks.history.harvest.totals import Sample, Totals
+from slurm_hooks.history.harvest.values import INTERRUPTIONS
 from slurm_hooks.model import Of, Why
 from slurm_hooks.model.unused import Unused
 from slurm_hooks.report.drawing import pyplot

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from slurm_hooks import __version__
-from slurm_hooks.books.harvest.totals import Totals
+from slurm_hooks.history.harvest.totals import Totals
 from slurm_hooks.report.harvest_charts import charts
 from slurm_hooks.report.harvest_text import figures, headline, tables
 from slurm_hooks.report.tables import Rows

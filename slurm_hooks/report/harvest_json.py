@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from slurm_hooks.books.harvest.totals import Totals
+from slurm_hooks.history.harvest.totals import Totals
 from slurm_hooks.report.json_data import plain
 from slurm_hooks.report.why import over_text
 

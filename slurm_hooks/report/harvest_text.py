@@ -10,7 +10,7 @@ from typing import Optional
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from slurm_hooks.books.harvest.totals import Query, Sample, Share, Totals
+from slurm_hooks.history.harvest.totals import Query, Sample, Share, Totals
 from slurm_hooks.model import Why
 from slurm_hooks.model.moments import local, noun_of, plural, shown
 from slurm_hooks.report.promise import promise_text

@@ -9,7 +9,7 @@ import re
 from slurm_hooks.model import FragmentState, MalleableJob
 from slurm_hooks.model.ends import is_finished
 from slurm_hooks.model.moments import plural
-from slurm_hooks.words.request import MOST_SIZES
+from slurm_hooks.protocol.request import MOST_SIZES
 
 _NOT_FOUND = (
     "a command was not found; does the script activate its environment? On a node without the "

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
-from slurm_hooks.books.harvest.jobs import Interruptions, Loop
+from slurm_hooks.history.harvest.jobs import Interruptions, Loop
 from slurm_hooks.model import MalleableJob, Request
 from slurm_hooks.report.pages import address
 from slurm_hooks.slurm.text import fold

@@ -19,13 +19,13 @@ from filelock import FileLock
 
 from slurm_hooks.errors import MissingProgram
 from slurm_hooks.model import Slurm
+from slurm_hooks.protocol.jobpath import PACKAGES, write_job_path
 from slurm_hooks.sandbox.config import MAX_ARRAY_SIZE, MIN_JOB_AGE_S, gpu_counts
 from slurm_hooks.sandbox.daemons import INSTALLED_LUA
 from slurm_hooks.sandbox.installation import PLUGIN_DIRS, find_installation, has_compiler
 from slurm_hooks.sandbox.spec import PART_NODES, SCAVENGE, Preemption, SandboxSpec
 from slurm_hooks.settings import values as settings
 from slurm_hooks.slurm.lua_policy import Largest, Rules, render_policy
-from slurm_hooks.words.jobpath import PACKAGES, write_job_path
 
 PACKAGE = Path(__file__).resolve().parent.parent
 TREE = PACKAGE.parent

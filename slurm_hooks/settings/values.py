@@ -13,7 +13,7 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from slurm_hooks.errors import SettingsError
-from slurm_hooks.words.engines import ENGINES, offered
+from slurm_hooks.protocol.engines import ENGINES, offered
 
 if sys.version_info >= (3, 11):
     import tomllib

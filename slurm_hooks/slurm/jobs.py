@@ -28,6 +28,7 @@ from slurm_hooks.model import (
     Waiter,
 )
 from slurm_hooks.model.resources import NO_RESOURCES
+from slurm_hooks.protocol.comment import Comment, Loss, parse
 from slurm_hooks.slurm.mark import MARK, parse_mark
 from slurm_hooks.slurm.others import begun_in, recent, still_waiting, waiter_in
 from slurm_hooks.slurm.rows import records_in, row_of
@@ -40,7 +41,6 @@ from slurm_hooks.slurm.text import (
     parse_memory,
     parse_time,
 )
-from slurm_hooks.words.comment import Comment, Loss, parse
 
 _OTHERS = re.compile(
     r"others=(\d{1,9})", re.ASCII

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from slurm_hooks.model import Slurm, Terms
 from slurm_hooks.model.lane import Lane, strictest
 from slurm_hooks.model.resources import GPU
+from slurm_hooks.protocol.engines import ENGINES, LAUNCHERS, Engine, offered
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.scontrol import Words
 from slurm_hooks.slurm.text import parse_gres
-from slurm_hooks.words.engines import ENGINES, LAUNCHERS, Engine, offered
 
 HEADER = "-- Written by `malleable render lua`; edit malleable.toml and render again.\n"
 

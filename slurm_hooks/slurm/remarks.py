@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from slurm_hooks.protocol.comment import REMARK_WIDTH, remarks_in
 from slurm_hooks.slurm.text import Command
-from slurm_hooks.words.comment import REMARK_WIDTH, remarks_in
 
 COUNT = 3
 _WIDTH = 40

@@ -12,8 +12,8 @@ import re
 from collections.abc import Sequence
 from typing import Optional
 
+from slurm_hooks.protocol.comment import WIDTH as SAID_WIDTH
 from slurm_hooks.slurm.text import Command
-from slurm_hooks.words.comment import WIDTH as SAID_WIDTH
 
 JOB_FIELDS = (
     "JobArrayID",

@@ -12,7 +12,7 @@ from typing import Optional
 
 from slurm_hooks.model import Counts, Pauses, Rate, Telemetry, Wish
 from slurm_hooks.model.moments import moment
-from slurm_hooks.words.comment import PROGRESS_WIDTH, SIZES, Comment
+from slurm_hooks.protocol.comment import PROGRESS_WIDTH, SIZES, Comment
 
 _ENTRY = re.compile(r"progress\{([sn])(\d{1,12})((?:,[0-9py:/.e-]{1,40}){1,8})\}", re.ASCII)
 _NUMBER = r"\d{1,7}(?:\.\d{1,8})?(?:e-?\d{1,2})?"

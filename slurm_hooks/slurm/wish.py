@@ -1,6 +1,6 @@
 """Tells Slurm, from a login host, which size a user's job wants now.
 
-The wish is in the Comment of an element, in the form of words/comment.py.
+The wish is in the Comment of an element, in the form of protocol/comment.py.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Optional
 from slurm_hooks.errors import NotAllowed, RetryLater, UsageError
 from slurm_hooks.model import Fragment, FragmentState, MalleableJob, Wish
 from slurm_hooks.model.moments import moment
+from slurm_hooks.protocol import comment as words
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.telemetry import wish_in
 from slurm_hooks.slurm.text import Command
-from slurm_hooks.words import comment as words
 
 # The order in which elements take the wish. Only we write into the Comment of a waiting element.
 _ORDER = (

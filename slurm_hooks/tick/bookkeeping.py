@@ -13,15 +13,15 @@ from functools import partial
 from pathlib import Path
 from typing import Optional
 
-from slurm_hooks.books.database import Damaged, Unusable, reading, writing
-from slurm_hooks.books.harvest.derive import record_of
-from slurm_hooks.books.harvest.jobs import lines_after
-from slurm_hooks.books.harvest.totals import Standing
-from slurm_hooks.books.harvest.values import Cost
-from slurm_hooks.books.ledger import known_lines, last_seen, prune, without_account, write
-from slurm_hooks.books.place import ledger_path, make_place, set_aside
-from slurm_hooks.books.questions import standing
 from slurm_hooks.errors import MalleableError
+from slurm_hooks.history.database import Damaged, Unusable, reading, writing
+from slurm_hooks.history.harvest.derive import record_of
+from slurm_hooks.history.harvest.jobs import lines_after
+from slurm_hooks.history.harvest.totals import Standing
+from slurm_hooks.history.harvest.values import Cost
+from slurm_hooks.history.ledger import known_lines, last_seen, prune, without_account, write
+from slurm_hooks.history.place import ledger_path, make_place, set_aside
+from slurm_hooks.history.questions import standing
 from slurm_hooks.model import Plan, Snapshot, Why
 from slurm_hooks.planning.plan import ending_jobs
 from slurm_hooks.settings.values import Settings
@@ -142,7 +142,7 @@ def _tell(ledger_state: Optional[Standing], settings: Settings) -> tuple[str, ..
     if not textfile:
         return ()
     try:
-        from slurm_hooks.books.metrics import text_of, write_textfile  # noqa: PLC0415
+        from slurm_hooks.history.metrics import text_of, write_textfile  # noqa: PLC0415
 
         write_textfile(Path(textfile), text_of(ledger_state, settings.metrics))
     except ImportError:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Optional
 
-from slurm_hooks.books.place import beside, ledger_path
+from slurm_hooks.history.place import beside, ledger_path
 from slurm_hooks.model import MalleableJob
 from slurm_hooks.model.moments import age_text, moment, shown
 from slurm_hooks.settings.values import Settings

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from slurm_hooks.books.place import refuse_open_above
 from slurm_hooks.errors import NotAllowed, NoTickForLong, RetryLater, SettingsError
+from slurm_hooks.history.place import refuse_open_above
 from slurm_hooks.model.moments import moment, shown
 from slurm_hooks.owned import is_open
 from slurm_hooks.settings.values import Tick

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Optional
 
-from slurm_hooks.books.place import make_place
 from slurm_hooks.errors import CommandRefused, MissingProgram, RetryLater
+from slurm_hooks.history.place import make_place
 from slurm_hooks.learning.learned import learned_by
 from slurm_hooks.model import Counted, Learned, MalleableJob, Snapshot
 from slurm_hooks.planning.ground import Ground

@@ -32,7 +32,7 @@ def test_a_line_or_a_file_too_many_is_named(tmp_path: Path) -> None:
 
 
 def test_a_room_without_a_row_and_a_row_without_a_room_are_named(tmp_path: Path) -> None:
-    rows = ('"slurm_hooks/tick" = [5, 2]', '"slurm_hooks/words" = [5, 2]')
+    rows = ('"slurm_hooks/tick" = [5, 2]', '"slurm_hooks/protocol" = [5, 2]')
     without, empty = faults(tree(tmp_path, *rows))
     assert "slurm_hooks/slurm: no row" in without
-    assert "slurm_hooks/words: a row" in empty
+    assert "slurm_hooks/protocol: a row" in empty

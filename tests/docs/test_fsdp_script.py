@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from elastic.gang import Gang
-from slurm_hooks.words.jobpath import write_job_path
+from slurm_hooks.protocol.jobpath import write_job_path
 from waiting import wait_until
 
 PAGE = Path(__file__).parents[2] / "docs" / "users" / "sharded.md"

@@ -8,7 +8,7 @@ import pytest
 
 from slurm_hooks.elastic.batch import comment_writer
 from slurm_hooks.elastic.engines import kin
-from slurm_hooks.words.jobpath import write_job_path
+from slurm_hooks.protocol.jobpath import write_job_path
 
 from .gang import Gang
 from .lone_agent import Agent, alone

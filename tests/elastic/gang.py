@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from programs import write_programs
-from slurm_hooks.words.engines import BACKENDS
+from slurm_hooks.protocol.engines import BACKENDS
 from waiting import PATIENCE_S, wait_until
 
 SCRIPT = Path(__file__).with_name("train_tiny.py")

@@ -40,7 +40,7 @@ from slurm_hooks.elastic.rendezvous.state import (
     join,
 )
 from slurm_hooks.elastic.signals import SignalListener
-from slurm_hooks.words.comment import Standing
+from slurm_hooks.protocol.comment import Standing
 
 from .test_seeking import options
 

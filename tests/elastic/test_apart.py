@@ -17,7 +17,7 @@ from slurm_hooks.elastic.liveness.file_system import kind_of, local_kind
 from slurm_hooks.elastic.rendezvous.causes import lost
 from slurm_hooks.elastic.rendezvous.rounds import Limits, form
 from slurm_hooks.elastic.rendezvous.state import State, Stop, expect, join
-from slurm_hooks.words.comment import REMARK_WIDTH, Standing
+from slurm_hooks.protocol.comment import REMARK_WIDTH, Standing
 from waiting import wait_until
 
 from .lone_agent import Agent

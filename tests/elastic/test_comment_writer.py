@@ -14,7 +14,7 @@ from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.progress_entry import Progress, ToldRate
 from slurm_hooks.elastic.engines.pool.wish_file import WishFile
 from slurm_hooks.elastic.signals import SignalListener
-from slurm_hooks.words.comment import Comment, Loss, Standing, Wish, parse
+from slurm_hooks.protocol.comment import Comment, Loss, Standing, Wish, parse
 from waiting import wait_until
 
 from .test_standing import ENV, asked, slurm

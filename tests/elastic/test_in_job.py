@@ -15,8 +15,8 @@ import pytest
 import slurm_hooks
 from programs import write_program
 from slurm_hooks.elastic.batch import job_comment, wish
+from slurm_hooks.protocol.comment import Standing, parse
 from slurm_hooks.slurm.wish import parse_wish
-from slurm_hooks.words.comment import Standing, parse
 from waiting import wait_until
 
 from .processes import launch

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_hooks.words.comment import Loss, parse
+from slurm_hooks.protocol.comment import Loss, parse
 from waiting import wait_until
 
 from .gang import Gang

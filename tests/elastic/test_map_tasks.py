@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from slurm_hooks.elastic.engines.pool.map_worker import Sightings, unit_of, wish_for
 from slurm_hooks.elastic.engines.pool.task_files import TaskFiles
-from slurm_hooks.words import map_directory
-from slurm_hooks.words.map_directory import Order
-from slurm_hooks.words.tasks import (
+from slurm_hooks.protocol import map_directory
+from slurm_hooks.protocol.map_directory import Order
+from slurm_hooks.protocol.tasks import (
     State,
     Task,
     Worker,

@@ -28,7 +28,7 @@ from slurm_hooks.elastic.observed import (
 from slurm_hooks.elastic.script import observation
 from slurm_hooks.elastic.script import observer as module
 from slurm_hooks.elastic.script.observer import Observer
-from slurm_hooks.words.comment import MOST_LOSS_S, Loss
+from slurm_hooks.protocol.comment import MOST_LOSS_S, Loss
 
 moments = st.floats(0, 1e9)
 

@@ -33,7 +33,7 @@ from slurm_hooks.elastic.rendezvous.state import (
     find,
     join,
 )
-from slurm_hooks.words.comment import Standing
+from slurm_hooks.protocol.comment import Standing
 
 from .lone_agent import (
     ME,

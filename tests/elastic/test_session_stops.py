@@ -8,7 +8,7 @@ import pytest
 
 from slurm_hooks.elastic.mailbox import PlannedChange
 from slurm_hooks.elastic.rendezvous.state import Phase, Stop, expect
-from slurm_hooks.words.comment import Standing
+from slurm_hooks.protocol.comment import Standing
 
 from .lone_agent import (
     OPTIONS,

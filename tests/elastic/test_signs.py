@@ -33,7 +33,7 @@ from slurm_hooks.elastic.private_directory import DirectoryError
 from slurm_hooks.elastic.rendezvous.read_interval import ReadInterval
 from slurm_hooks.elastic.rendezvous.state import Admission, Member, Phase, State, join
 from slurm_hooks.elastic.signals import SignalListener
-from slurm_hooks.words.jobpath import write_job_path
+from slurm_hooks.protocol.jobpath import write_job_path
 
 
 def state_of(size: int) -> State:
@@ -405,10 +405,10 @@ def test_the_job_path_holds_only_the_rendezvous(tmp_path: Path) -> None:
     assert {p.name for p in path.iterdir()} == {"slurm_hooks", info, "__main__.py", "bin"}
     assert [p.name for p in (path / "bin").iterdir()] == ["malleable"]
     packages = sorted(p.name for p in (path / "slurm_hooks").iterdir())
-    assert packages == ["__init__.py", "elastic", "words"]
+    assert packages == ["__init__.py", "elastic", "protocol"]
     code = (
         "import sys; from importlib.metadata import distributions;"
-        "from slurm_hooks.words.engines import BACKENDS;"
+        "from slurm_hooks.protocol.engines import BACKENDS;"
         "entries = {e for d in distributions() for e in d.entry_points};"
         "handlers = {e for e in entries if e.group == 'torchrun.handlers'};"
         "assert sorted(e.name for e in handlers) == sorted(BACKENDS), entries;"

@@ -42,7 +42,7 @@ from slurm_hooks.elastic.rendezvous.state import (
 )
 from slurm_hooks.elastic.script.progress import Reporter
 from slurm_hooks.elastic.signals import SignalListener, end_quietly
-from slurm_hooks.words.comment import Loss, Standing, parse
+from slurm_hooks.protocol.comment import Loss, Standing, parse
 from waiting import wait_until
 
 from .gang import Gang

@@ -15,7 +15,7 @@ from slurm_hooks.elastic.engines.torchrun import takeover as module
 from slurm_hooks.elastic.engines.torchrun.flags import overrides
 from slurm_hooks.elastic.engines.torchrun.register import program_of
 from slurm_hooks.elastic.engines.torchrun.takeover import Requested, adopted, take_over
-from slurm_hooks.words.engines import BACKENDS
+from slurm_hooks.protocol.engines import BACKENDS
 
 from .gang import Gang
 

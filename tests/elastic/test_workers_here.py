@@ -10,7 +10,7 @@ import pytest
 from slurm_hooks.elastic.agent.options import OptionError, identity
 from slurm_hooks.elastic.agent.workers_here import workers_here
 from slurm_hooks.elastic.engines.torchft.world import make_world
-from slurm_hooks.words.request import Request, counted
+from slurm_hooks.protocol.request import Request, counted
 
 GIVEN = {"SLURM_GPUS_ON_NODE": "3", "SLURM_CPUS_ON_NODE": "12", "SLURM_CPUS_PER_TASK": "12"}
 SLOT = {"SLURM_SPANK_MALLEABLE_SLOT": "cpu:4+mem:8192"}

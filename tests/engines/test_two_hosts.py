@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from elastic.gang import Gang
-from slurm_hooks.words.jobpath import write_job_path
+from slurm_hooks.protocol.jobpath import write_job_path
 from waiting import wait_until
 
 pytestmark = [pytest.mark.engines, pytest.mark.nightly]

@@ -12,8 +12,8 @@ import pytest
 
 from elastic.gang import Gang
 from slurm_hooks.model import Rate, Telemetry
+from slurm_hooks.protocol.comment import parse
 from slurm_hooks.slurm.telemetry import parse_progress
-from slurm_hooks.words.comment import parse
 from waiting import wait_until
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(600)]

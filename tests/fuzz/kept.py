@@ -12,15 +12,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from fuzz.target import Target
-from slurm_hooks.books.harvest.values import Promise, Seen, SeenRun
 from slurm_hooks.elastic import observed, speed
 from slurm_hooks.elastic.engines import kin
 from slurm_hooks.elastic.engines.gang import channel
 from slurm_hooks.elastic.engines.gang.secret import answer
+from slurm_hooks.history.harvest.values import Promise, Seen, SeenRun
 from slurm_hooks.model import FragmentId, Why
 from slurm_hooks.model.snapshot.codec import from_data, to_data
+from slurm_hooks.protocol import map_directory
 from slurm_hooks.tick import switch
-from slurm_hooks.words import map_directory
 
 PLACE = tempfile.TemporaryDirectory()
 NOW = datetime(2026, 3, 1, tzinfo=timezone.utc)

@@ -32,6 +32,7 @@ from slurm_hooks.errors import MalleableError
 from slurm_hooks.hooks.preposition.content import NotLaid
 from slurm_hooks.model import FragmentId
 from slurm_hooks.model.snapshot import file as snapshots
+from slurm_hooks.protocol import comment, tasks
 from slurm_hooks.replay.logs.idle_csv import read_idle
 from slurm_hooks.replay.logs.log_lines import Log
 from slurm_hooks.replay.logs.sacct import read_sacct
@@ -43,7 +44,6 @@ from slurm_hooks.slurm import wish as slurm_wish
 from slurm_hooks.slurm.cluster import parse_cluster
 from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.slurm.rows import RECORD_END, row_of
-from slurm_hooks.words import comment, tasks
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACE = tempfile.TemporaryDirectory()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from elastic.gang import Gang
-from slurm_hooks.words.comment import Loss, parse
+from slurm_hooks.protocol.comment import Loss, parse
 
 HERE = Path(__file__).parent
 LONG = 1_000_000  # steps

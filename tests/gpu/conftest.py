@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from elastic.processes import end_all
-from slurm_hooks.words.jobpath import write_job_path
+from slurm_hooks.protocol.jobpath import write_job_path
 
 from .bench import STAND_IN, Bench, Device, found_device
 

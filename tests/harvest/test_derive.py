@@ -23,9 +23,9 @@ from build import (
     no_clock,
     span,
 )
-from slurm_hooks.books.harvest.delays import MOST
-from slurm_hooks.books.harvest.derive import record_of
-from slurm_hooks.books.harvest.values import Cost, LaneWait, Record, Seen
+from slurm_hooks.history.harvest.delays import MOST
+from slurm_hooks.history.harvest.derive import record_of
+from slurm_hooks.history.harvest.values import Cost, LaneWait, Record, Seen
 from slurm_hooks.model import (
     Fragment,
     FragmentState,

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from programs import write_program, write_programs
+from slurm_hooks.protocol import jobpath
 from slurm_hooks.settings.file import load
-from slurm_hooks.words import jobpath
 
 TREE = Path(__file__).resolve().parents[2]
 needs_compiler = pytest.mark.skipif(
@@ -163,7 +163,7 @@ def test_packages_inside_are_copied_and_the_same_content_lies_once(
     (source / "elastic" / "inner" / "__init__.py").write_text("")
     (source / "elastic" / "__pycache__").mkdir(exist_ok=True)
     (source / "__init__.py").write_text("")
-    monkeypatch.setattr(jobpath, "__file__", str(source / "words/jobpath.py"))
+    monkeypatch.setattr(jobpath, "__file__", str(source / "protocol/jobpath.py"))
     for _ in range(2):
         path = jobpath.write_job_path(tmp_path / "out" / "jobpath")
     assert (path / "slurm_hooks/elastic/inner/__init__.py").exists()

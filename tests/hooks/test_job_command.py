@@ -14,7 +14,7 @@ from typing import Optional
 
 import pytest
 
-from slurm_hooks.words import jobpath
+from slurm_hooks.protocol import jobpath
 
 SEEN = """\
 import json, os, signal, sys
@@ -28,11 +28,11 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A job path whose `malleable` prints its environment."""
     source = tmp_path / "source"
     (source / "elastic").mkdir(parents=True)
-    (source / "words").mkdir()
+    (source / "protocol").mkdir()
     (source / "__init__.py").write_text("")
     (source / "elastic" / "__init__.py").write_text("")
     (source / "elastic" / "__main__.py").write_text(SEEN)
-    monkeypatch.setattr(jobpath, "__file__", str(source / "words/jobpath.py"))
+    monkeypatch.setattr(jobpath, "__file__", str(source / "protocol/jobpath.py"))
     return jobpath.write_job_path(tmp_path / "share" / "jobpath")
 
 

@@ -20,14 +20,14 @@ from build import make_request
 from fake_parts import START, Part, resources
 from fake_slurm import FakeSlurm
 from ledger.books import busy_slurm, one_tick, settings_in
-from slurm_hooks.books.database import VERSION, Damaged, Unusable, reading, writing
-from slurm_hooks.books.harvest.derive import record_of
-from slurm_hooks.books.harvest.jobs import LOOP_S, Interruptions, Loop, Loss, loop_of, moments_of
-from slurm_hooks.books.harvest.totals import Query, Totals
-from slurm_hooks.books.harvest.values import Cost
-from slurm_hooks.books.ledger import write
-from slurm_hooks.books.place import MOST_ASIDE, aside
-from slurm_hooks.books.questions import interruptions_of, loop_in, standing, totals
+from slurm_hooks.history.database import VERSION, Damaged, Unusable, reading, writing
+from slurm_hooks.history.harvest.derive import record_of
+from slurm_hooks.history.harvest.jobs import LOOP_S, Interruptions, Loop, Loss, loop_of, moments_of
+from slurm_hooks.history.harvest.totals import Query, Totals
+from slurm_hooks.history.harvest.values import Cost
+from slurm_hooks.history.ledger import write
+from slurm_hooks.history.place import MOST_ASIDE, aside
+from slurm_hooks.history.questions import interruptions_of, loop_in, standing, totals
 from slurm_hooks.model import Slot, Verb, Why
 from slurm_hooks.report.harvest_text import tables
 from slurm_hooks.report.lost_work import loop_lines

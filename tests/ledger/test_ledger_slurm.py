@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from promises.bench import Bench, has
-from slurm_hooks.books.place import ledger_path
+from slurm_hooks.history.place import ledger_path
 from slurm_hooks.slurm.text import fold
 from waiting import wait_until
 

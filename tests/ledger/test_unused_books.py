@@ -12,13 +12,13 @@ import pytest
 
 from build import NOW, after, make_fragment, make_job, make_node, make_snapshot
 from metrics.test_exposition import values
-from slurm_hooks.books.database import reading, writing
-from slurm_hooks.books.harvest.derive import record_of
-from slurm_hooks.books.harvest.totals import Query, Standing, Totals
-from slurm_hooks.books.harvest.values import Cost
-from slurm_hooks.books.ledger import last_seen, prune, write
-from slurm_hooks.books.metrics import text_of
-from slurm_hooks.books.questions import standing, totals
+from slurm_hooks.history.database import reading, writing
+from slurm_hooks.history.harvest.derive import record_of
+from slurm_hooks.history.harvest.totals import Query, Standing, Totals
+from slurm_hooks.history.harvest.values import Cost
+from slurm_hooks.history.ledger import last_seen, prune, write
+from slurm_hooks.history.metrics import text_of
+from slurm_hooks.history.questions import standing, totals
 from slurm_hooks.model import Intent, Node, NodeState, Plan, Resources, Snapshot, Verb, Why
 from slurm_hooks.model.unused import Unused
 from slurm_hooks.report.harvest_charts import charts

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_hooks.words.comment import Standing
+from slurm_hooks.protocol.comment import Standing
 
 HERE = Path(__file__).resolve().parent
 MODULES = HERE.parent.parent / "plugins" / "lua"

@@ -29,7 +29,7 @@ from metrics.draw_dashboard import draw
 from metrics.test_exposition import free_port
 from metrics.test_prometheus import Prometheus, program, running
 from slurm_hooks import cli
-from slurm_hooks.books.metrics import text_of
+from slurm_hooks.history.metrics import text_of
 from slurm_hooks.replay.logs.log_lines import Log
 from slurm_hooks.replay.logs.swf import Workload, read_swf
 from slurm_hooks.settings.values import Mode, Settings

@@ -24,9 +24,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from ledger.books import busy_slurm, one_tick, settings_in
 from metrics.dashboard import board, colours_of, questions, words_of
 from slurm_hooks import cli
-from slurm_hooks.books.harvest.totals import USABLE
-from slurm_hooks.books.metrics import write_textfile
 from slurm_hooks.errors import UsageError
+from slurm_hooks.history.harvest.totals import USABLE
+from slurm_hooks.history.metrics import write_textfile
 from slurm_hooks.model import Of
 from slurm_hooks.report.harvest_charts import BARS
 from slurm_hooks.report.harvest_text import HOW_ENDED

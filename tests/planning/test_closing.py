@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from build import NOW, make_fragment, make_job, make_mark, make_snapshot
-from slurm_hooks.books.harvest.jobs import JobLine
+from slurm_hooks.history.harvest.jobs import JobLine
 from slurm_hooks.model import FragmentId, FragmentState, Intent, Plan, Snapshot, Verb, Why
 from slurm_hooks.model.job import NODE
 from slurm_hooks.planning.check import Half

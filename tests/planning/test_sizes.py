@@ -25,8 +25,8 @@ from slurm_hooks.model import (
     Slot,
     Telemetry,
 )
+from slurm_hooks.protocol.request import read
 from slurm_hooks.report.hints import hints
-from slurm_hooks.words.request import read
 
 FAILED, RUNNING = FragmentState.FAILED, FragmentState.RUNNING
 MARK = "malleable{min=2,max=4,unit=1,engine=torchrun,frags=4,lease=600,hole=120}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from build import NOW, after
-from slurm_hooks.books.harvest.totals import Ends, JobLine, Query, Sample, Share, Ticks, Totals
-from slurm_hooks.books.harvest.values import Delay, Done
+from slurm_hooks.history.harvest.totals import Ends, JobLine, Query, Sample, Share, Ticks, Totals
+from slurm_hooks.history.harvest.values import Delay, Done
 from slurm_hooks.model import Why
 
 HOUR_S = 3600.0

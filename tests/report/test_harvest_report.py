@@ -18,13 +18,13 @@ from build import NOW, after
 from fake_parts import START, Rigid
 from ledger.books import busy_slurm, one_tick, settings_in
 from slurm_hooks import cli
-from slurm_hooks.books.database import reading
-from slurm_hooks.books.harvest.totals import Ends, Query, Sample, Ticks, Totals
-from slurm_hooks.books.harvest.values import Delay, LaneWait
-from slurm_hooks.books.ledger import last_seen
-from slurm_hooks.books.place import ledger_path
-from slurm_hooks.books.questions import totals
 from slurm_hooks.errors import UsageError
+from slurm_hooks.history.database import reading
+from slurm_hooks.history.harvest.totals import Ends, Query, Sample, Ticks, Totals
+from slurm_hooks.history.harvest.values import Delay, LaneWait
+from slurm_hooks.history.ledger import last_seen
+from slurm_hooks.history.place import ledger_path
+from slurm_hooks.history.questions import totals
 from slurm_hooks.model import Of, Terms, Why
 from slurm_hooks.model.snapshot.codec import to_data
 from slurm_hooks.report.harvest_charts import BARS

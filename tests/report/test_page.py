@@ -12,9 +12,9 @@ import pytest
 from browsing import browser
 from build import NOW, after
 from report.made_up import HOSTILE, totals
-from slurm_hooks.books.harvest.totals import Sample, Share, Totals
-from slurm_hooks.books.harvest.values import Delay
-from slurm_hooks.books.questions import SAMPLES
+from slurm_hooks.history.harvest.totals import Sample, Share, Totals
+from slurm_hooks.history.harvest.values import Delay
+from slurm_hooks.history.questions import SAMPLES
 from slurm_hooks.model import Of
 from slurm_hooks.report.harvest_charts import picture
 from slurm_hooks.report.harvest_html import MOST_ROWS, page

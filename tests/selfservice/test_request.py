@@ -13,8 +13,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from slurm_hooks.words.engines import ENGINES
-from slurm_hooks.words.request import RequestError, read
+from slurm_hooks.protocol.engines import ENGINES
+from slurm_hooks.protocol.request import RequestError, read
 
 PLUGIN = Path(__file__).resolve().parents[2] / "plugins" / "spank"
 

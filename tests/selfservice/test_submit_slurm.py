@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from programs import write_program
+from slurm_hooks.protocol.jobpath import write_job_path
 from slurm_hooks.sandbox import Sandbox
-from slurm_hooks.words.jobpath import write_job_path
 from waiting import wait_until
 
 pytestmark = pytest.mark.slurm

@@ -57,7 +57,7 @@ def test_torch_and_frameworks_find_it(installed: Path) -> None:
 LAY_OUT = """
 import sys
 from pathlib import Path
-from slurm_hooks.words.jobpath import write_job_path
+from slurm_hooks.protocol.jobpath import write_job_path
 print(write_job_path(Path(sys.argv[1])).resolve().name)
 """
 

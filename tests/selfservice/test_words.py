@@ -15,7 +15,7 @@ from slurm_hooks.elastic.selfservice.plan import Plan, environment
 from slurm_hooks.elastic.selfservice.status import elements, summary, why_back
 from slurm_hooks.elastic.selfservice.submit import REFUSED, SubmitError, _place, order
 from slurm_hooks.elastic.selfservice.wait import CANCELLED, FAILED, FINISHED, UNKNOWN, verdict
-from slurm_hooks.words.request import read
+from slurm_hooks.protocol.request import read
 
 SCRIPT = """\
 #!/bin/bash -l

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from slurm_hooks.errors import UnreadableOutput
 from slurm_hooks.model import Wish
+from slurm_hooks.protocol.comment import parse
 from slurm_hooks.slurm.pools import Pool, count, read_id, script, shown, submit
 from slurm_hooks.slurm.wish import parse_wish, with_wish
-from slurm_hooks.words.comment import parse
 
 AT = 1_790_000_000
 WISH = Wish(datetime.fromtimestamp(AT, timezone.utc), 8)

@@ -23,8 +23,8 @@ from slurm_hooks.elastic.batch.progress_entry import (
 )
 from slurm_hooks.elastic.steady import Steady
 from slurm_hooks.model import Counts, Pauses, Rate, Telemetry
+from slurm_hooks.protocol.comment import PROGRESS_WIDTH, SIZES
 from slurm_hooks.slurm.telemetry import parse_progress
-from slurm_hooks.words.comment import PROGRESS_WIDTH, SIZES
 
 many = settings(deadline=None)
 NOW = 1_790_000_000

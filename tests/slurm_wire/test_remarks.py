@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from slurm_hooks.protocol.comment import REMARK_WIDTH
 from slurm_hooks.slurm.remarks import COUNT, parse_remarks, remarks_command
-from slurm_hooks.words.comment import REMARK_WIDTH
 
 
 def test_a_job_has_a_single_question() -> None:

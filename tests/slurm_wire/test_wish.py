@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from build import NOW, after, make_fragment, make_job, make_request
 from fake_answers import row
 from slurm_hooks.model import Said, Wish
+from slurm_hooks.protocol.comment import Comment, Standing, parse
 from slurm_hooks.slurm.jobs import parse_jobs, said_in
 from slurm_hooks.slurm.rows import SAID_WIDTH
 from slurm_hooks.slurm.wish import parse_wish, with_wish
-from slurm_hooks.words.comment import Comment, Standing, parse
 
 many = settings(deadline=None)
 AT = 1_790_000_000

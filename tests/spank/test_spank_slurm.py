@@ -29,8 +29,8 @@ from spank_jobs import (
 )
 
 from kept_sandbox import cancel_jobs_of
+from slurm_hooks.protocol.engines import BACKENDS
 from slurm_hooks.sandbox.project import project_spec
-from slurm_hooks.words.engines import BACKENDS
 
 pytestmark = [
     pytest.mark.slurm,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_hooks.words.comment import (
+from slurm_hooks.protocol.comment import (
     HEAD_WIDTH,
     MOST_LOSS_S,
     REMARK_WIDTH,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_hooks.words import jobpath
+from slurm_hooks.protocol import jobpath
 
 ROOT = Path(__file__).resolve().parents[2]
 STANDARD = getattr(sys, "stdlib_module_names", ())  # from 3.10 on
@@ -60,7 +60,7 @@ PLANTED = (
         "slurm_hooks.elastic.batch.expected",
         "slurm_hooks.model.moments",
     ),
-    ("A row uses rows below it, never above", "slurm_hooks.words.engines", "slurm_hooks.errors"),
+    ("A row uses rows below it, never above", "slurm_hooks.protocol.engines", "slurm_hooks.errors"),
     (
         "What runs in a user's job uses the standard library and torch",
         "slurm_hooks.elastic.rendezvous.codec",
@@ -145,9 +145,9 @@ ALLOWED = (
     ("slurm_hooks.report.text", "rich.table"),
     ("slurm_hooks.tick.lock", "filelock"),
     ("slurm_hooks.report.top.app", "textual.app"),
-    ("slurm_hooks.books.database", "sqlite3"),
+    ("slurm_hooks.history.database", "sqlite3"),
     ("slurm_hooks.report.drawing", "matplotlib"),
-    ("slurm_hooks.books.metrics", "prometheus_client"),
+    ("slurm_hooks.history.metrics", "prometheus_client"),
     ("slurm_hooks.slurm.library_jobs", "pyslurm"),
 )
 

@@ -17,10 +17,10 @@ from slurm_hooks.elastic.engines.entry import world_maker
 from slurm_hooks.elastic.engines.gang.engine import find_engine
 from slurm_hooks.errors import SettingsError
 from slurm_hooks.model.job import POOL
+from slurm_hooks.protocol.engines import DEFAULT, ENGINES, LAUNCHERS
 from slurm_hooks.settings.values import Settings, parse
 from slurm_hooks.slurm.lua_policy import render_policy
 from slurm_hooks.slurm.mark import format_mark, parse_mark
-from slurm_hooks.words.engines import DEFAULT, ENGINES, LAUNCHERS
 
 TREE = Path(__file__).resolve().parent.parent.parent
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 
-from slurm_hooks.books import database
+from slurm_hooks.history import database
 
 
 def test_tables_change_only_with_their_version() -> None:

@@ -27,7 +27,7 @@ from build import (
     reserve,
     span,
 )
-from slurm_hooks.books.harvest.jobs import Interruptions
+from slurm_hooks.history.harvest.jobs import Interruptions
 from slurm_hooks.model import (
     Fragment,
     FragmentId,

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from slurm_hooks.doctor.facts import CannotLook, Facts, known
 from slurm_hooks.doctor.finding import Category, Check, Finding, error, note, warning
 from slurm_hooks.model.moments import plural
+from slurm_hooks.protocol.engines import LAUNCHERS
 from slurm_hooks.slurm.mark import parse_mark
-from slurm_hooks.words.engines import LAUNCHERS
 
 _IN_LOG = (
     (

@@ -17,9 +17,9 @@ from slurm_hooks.doctor.finding import (
     note,
     warning,
 )
+from slurm_hooks.protocol.engines import offered
 from slurm_hooks.slurm.scontrol import Words, of_partition
 from slurm_hooks.slurm.text import parse_limit
-from slurm_hooks.words.engines import offered
 
 REQUESTS = 5  # of a fragment in its first minute (tests/promises/test_asks.py)
 JOBS_OF_ALL = 10  # as many malleable jobs of full size should fit into MaxJobCount

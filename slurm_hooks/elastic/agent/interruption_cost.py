@@ -24,7 +24,7 @@ from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.farewell import farewell_s, was_too_short
 from slurm_hooks.elastic.mailbox import Mailbox
 from slurm_hooks.elastic.observed import Observed, cost_of_interruption, is_news
-from slurm_hooks.words.comment import Loss
+from slurm_hooks.protocol.comment import Loss
 
 LOOK_S = 5.0
 SURE_S = 9.0  # two looks: at the start of a round the state is not watched yet

@@ -17,8 +17,8 @@ from typing import Any, Optional
 from slurm_hooks.elastic.agent.workers_here import request_of, workers_here
 from slurm_hooks.elastic.rendezvous.rounds import Limits
 from slurm_hooks.elastic.rendezvous.state import Member
-from slurm_hooks.words.engines import BACKENDS, Engine, engine_of
-from slurm_hooks.words.request import REQUEST_VARIABLE, SELF_VARIABLE, allowed
+from slurm_hooks.protocol.engines import BACKENDS, Engine, engine_of
+from slurm_hooks.protocol.request import REQUEST_VARIABLE, SELF_VARIABLE, allowed
 
 TRAITS_VARIABLE = "SLURM_SPANK_MALLEABLE_TRAITS"
 _TAKEN_OVER = frozenset({"PET_NNODES", "PET_RDZV_BACKEND", "PET_RDZV_ID"})

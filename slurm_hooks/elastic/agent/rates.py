@@ -13,7 +13,7 @@ from slurm_hooks.elastic.batch.progress_entry import (
     is_due,
 )
 from slurm_hooks.elastic.steady import Steady
-from slurm_hooks.words.comment import SIZES
+from slurm_hooks.protocol.comment import SIZES
 
 KEPT = 64  # sizes
 CONFIRM_S = 100  # another rate of a known size counts after so long: before, it may be an accident

@@ -52,7 +52,7 @@ from slurm_hooks.elastic.rendezvous.rounds import (
 )
 from slurm_hooks.elastic.rendezvous.state import Admission, Outcome, Round, State, Stop, find
 from slurm_hooks.elastic.signals import SignalListener
-from slurm_hooks.words.comment import Standing
+from slurm_hooks.protocol.comment import Standing
 
 FIND_DEAD_S = 0.3
 SLOW_S = 1.0

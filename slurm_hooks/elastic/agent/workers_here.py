@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Optional
 
-from slurm_hooks.words.request import GPU, REQUEST_VARIABLE, Request, counted
+from slurm_hooks.protocol.request import GPU, REQUEST_VARIABLE, Request, counted
 
 SLOT_VARIABLE = (
     "SLURM_SPANK_MALLEABLE_SLOT"  # the needs of a worker, as in the mark: cpu:4+mem:8192

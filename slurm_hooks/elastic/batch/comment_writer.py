@@ -1,4 +1,4 @@
-"""The only writer of the Comment of this process's job. Its form: slurm_hooks/words/comment.py.
+"""The only writer of the Comment of this process's job. Its form: slurm_hooks/protocol/comment.py.
 
 The reporters of an agent say which values should stand there. A turn reads the Comment. If a due
 value is missing, the turn writes all wanted values in a single request. A later turn reads the
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Optional
 from slurm_hooks.elastic.batch import job_comment
 from slurm_hooks.elastic.batch.job_comment import EVERY_S
 from slurm_hooks.elastic.log import debug, endured, suppressed
-from slurm_hooks.words.comment import Comment, Standing, Wish, parse
+from slurm_hooks.protocol.comment import Comment, Standing, Wish, parse
 
 GATHER_S = 0.2  # news of the same moment make a single change
 CONFIRM_S = 1.0  # until it is read again

@@ -40,8 +40,8 @@ from slurm_hooks.elastic.batch.standing import (
 )
 from slurm_hooks.elastic.log import debug, say, suppressed
 from slurm_hooks.elastic.signals import SignalListener
-from slurm_hooks.words.comment import Loss, Standing, parse
-from slurm_hooks.words.request import SELF_VARIABLE
+from slurm_hooks.protocol.comment import Loss, Standing, parse
+from slurm_hooks.protocol.request import SELF_VARIABLE
 
 AGAIN_S = 5.0  # between two looks for the end, while a requeue is refused
 START_S = 5.0

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Optional
 
-from slurm_hooks.words.comment import PROGRESS_WIDTH
+from slurm_hooks.protocol.comment import PROGRESS_WIDTH
 
 REFRESH_S = 1800  # an unchanged rate is reported again after so long
 _LITTLE = 0.02  # a smaller difference is no change of a rate

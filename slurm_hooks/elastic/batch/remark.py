@@ -19,7 +19,7 @@ from slurm_hooks.elastic.batch.comment_writer import LOOK_S, Withdrawal, writer_
 from slurm_hooks.elastic.batch.expected import own_job
 from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.private_directory import DirectoryError, make_private
-from slurm_hooks.words.comment import remark_text
+from slurm_hooks.protocol.comment import remark_text
 
 AGAIN_S = 3600.0
 PATIENCE_S = 5.0  # at the end of the agent

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from slurm_hooks.elastic.batch.comment_writer import CONFIRM_S, writer_of
 from slurm_hooks.elastic.batch.standing import element
-from slurm_hooks.words.comment import MOST_NODES, Wish
+from slurm_hooks.protocol.comment import MOST_NODES, Wish
 
 TRIES = 4  # to write it and read it there
 

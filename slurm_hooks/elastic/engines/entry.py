@@ -15,7 +15,7 @@ from typing import Any
 from slurm_hooks.elastic.agent.companion import WorldMaker
 from slurm_hooks.elastic.engines.torchrun import register
 from slurm_hooks.elastic.engines.torchrun.flags import is_ours
-from slurm_hooks.words.engines import ENGINES
+from slurm_hooks.protocol.engines import ENGINES
 
 
 def handlers() -> Callable[[Any], Any]:

@@ -27,7 +27,7 @@ from slurm_hooks.elastic.liveness.absent import missing
 from slurm_hooks.elastic.liveness.file_system import local_kind
 from slurm_hooks.elastic.log import say_if_possible, suppressed
 from slurm_hooks.elastic.rendezvous.state import State
-from slurm_hooks.words.comment import HEAD_WIDTH, Standing, parse
+from slurm_hooks.protocol.comment import HEAD_WIDTH, Standing, parse
 
 PATIENCE_S = 60.0  # before a round, or in a round, without expected fragments
 _ROW = re.compile(r"\d+_(\d{1,9})\|(\d{1,9})\|(.*)")

@@ -20,8 +20,8 @@ from typing import Optional
 from slurm_hooks.elastic.batch.command import ask
 from slurm_hooks.elastic.selfservice.status import FORMAT, elements
 from slurm_hooks.elastic.selfservice.submit import submit
-from slurm_hooks.words import map_directory
-from slurm_hooks.words.map_directory import MapError, count, is_over
+from slurm_hooks.protocol import map_directory
+from slurm_hooks.protocol.map_directory import MapError, count, is_over
 
 USAGE = """\
 malleable map --max=N --partition=NAME [--inputs=FILE] [options] [sbatch's options]

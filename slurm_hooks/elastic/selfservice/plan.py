@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from slurm_hooks.elastic.private_directory import read_file
-from slurm_hooks.words.engines import BACKENDS
-from slurm_hooks.words.request import GPU, REQUEST_VARIABLE, SELF_VARIABLE, TASK, Request, read
+from slurm_hooks.protocol.engines import BACKENDS
+from slurm_hooks.protocol.request import GPU, REQUEST_VARIABLE, SELF_VARIABLE, TASK, Request, read
 
 MOST_BYTES = 1 << 16
 RESTARTS = "1000"

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slurm_hooks.words.engines import LAUNCHERS
+from slurm_hooks.protocol.engines import LAUNCHERS
 
 _OPTION = re.compile(r"\s--malleable(?:=|\s+)(\S+)")
 _SHORTEST = re.compile(r"\s--time-min(?:=|\s+)\S+")  # Slurm would give all elements that limit

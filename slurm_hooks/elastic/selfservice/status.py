@@ -18,7 +18,7 @@ from slurm_hooks.elastic.batch.command import ask
 from slurm_hooks.elastic.private_directory import DirectoryError
 from slurm_hooks.elastic.selfservice.notes import Notes
 from slurm_hooks.elastic.selfservice.plan import load
-from slurm_hooks.words.request import Request
+from slurm_hooks.protocol.request import Request
 
 FORMAT = "%F|%K|%T|%r|%S|%e|%N|%j|%o"  # a user writes the last two
 HEADS = ("JOBID", "NAME", "STATE", "SIZE", "MIN-MAX", "WAITING")

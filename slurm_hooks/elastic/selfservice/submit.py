@@ -20,8 +20,8 @@ from slurm_hooks.elastic.batch.command import ask
 from slurm_hooks.elastic.private_directory import DirectoryError, make_private, write_file
 from slurm_hooks.elastic.selfservice import lane, script
 from slurm_hooks.elastic.selfservice.plan import Plan
-from slurm_hooks.words.jobpath import write_job_path
-from slurm_hooks.words.request import GPU, TASK, Request, RequestError, read
+from slurm_hooks.protocol.jobpath import write_job_path
+from slurm_hooks.protocol.request import GPU, TASK, Request, RequestError, read
 
 USAGE = """\
 usage: malleable submit [--dry-run] [--lease=TIME] --malleable=MIN-MAX [sbatch's options] \

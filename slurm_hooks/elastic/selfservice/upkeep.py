@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slurm_hooks.elastic.batch.expected import epoch
-from slurm_hooks.words.comment import Standing, parse
+from slurm_hooks.protocol.comment import Standing, parse
 
 EACH_S = 60.0  # between two looks of the whole job
 SLOW = 10.0  # so many times longer at most, if Slurm is slow or does not answer

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Optional
 
 from slurm_hooks.elastic.batch.command import ask
-from slurm_hooks.words.comment import Standing, parse
+from slurm_hooks.protocol.comment import Standing, parse
 
 USAGE = """\
 usage: malleable wait JOBID

@@ -25,8 +25,8 @@ from slurm_hooks.elastic.batch.wish import WishError, write_wish
 from slurm_hooks.elastic.engines.pool.task_files import TaskFiles, read_inputs
 from slurm_hooks.elastic.log import debug, say, suppressed
 from slurm_hooks.elastic.signals import SignalListener
-from slurm_hooks.words.map_directory import Order, read_order
-from slurm_hooks.words.tasks import (
+from slurm_hooks.protocol.map_directory import Order, read_order
+from slurm_hooks.protocol.tasks import (
     State,
     Task,
     Worker,

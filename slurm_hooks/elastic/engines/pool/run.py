@@ -23,7 +23,7 @@ from slurm_hooks.elastic.engines.pool.workers import Workers
 from slurm_hooks.elastic.farewell import farewell_s
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.signals import SignalListener
-from slurm_hooks.words.comment import Standing
+from slurm_hooks.protocol.comment import Standing
 
 POLL_S = 0.2
 SETTLE_S = 1.0  # Slurm's signals reach the command and this process in any order

@@ -1,5 +1,5 @@
 """The files of a map, in a directory that all nodes share. Tasks are claimed, given back and ended
-there. The names are in words/tasks.py.
+there. The names are in protocol/tasks.py.
 
 Only rename() decides. An NFS client may report a rename as failed although it has worked. So after
 a failure we check whether the new name exists. No two workers ever rename to the same name.
@@ -12,8 +12,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from slurm_hooks.words.map_directory import tasks_in
-from slurm_hooks.words.tasks import (
+from slurm_hooks.protocol.map_directory import tasks_in
+from slurm_hooks.protocol.tasks import (
     INPUTS,
     LOGS,
     RESULTS,

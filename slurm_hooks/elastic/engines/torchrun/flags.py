@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from slurm_hooks.words.engines import BACKENDS, ENGINES
+from slurm_hooks.protocol.engines import BACKENDS, ENGINES
 
 _TORCHRUN = (("torch", "distributed", "run.py"), ("torch", "distributed", "launch.py"))
 _STARTED = frozenset(row.name for row in ENGINES.values() if row.by_torchrun)

@@ -19,8 +19,8 @@ from typing import Any, Optional
 
 from slurm_hooks.elastic.agent.options import number
 from slurm_hooks.elastic.agent.workers_here import request_of
-from slurm_hooks.words.engines import BACKENDS, ENGINES
-from slurm_hooks.words.request import Request
+from slurm_hooks.protocol.engines import BACKENDS, ENGINES
+from slurm_hooks.protocol.request import Request
 
 _API = "torch.distributed.elastic.rendezvous.api"
 _KNOWN = ("self", "backend", "endpoint", "run_id", "min_nodes", "max_nodes", "local_addr")

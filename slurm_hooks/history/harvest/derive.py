@@ -12,8 +12,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Optional
 
-from slurm_hooks.books.harvest.delays import Stay, settle
-from slurm_hooks.books.harvest.endings import (
+from slurm_hooks.history.harvest.delays import Stay, settle
+from slurm_hooks.history.harvest.endings import (
     OCCUPIES,
     end_of,
     in_holes,
@@ -22,7 +22,7 @@ from slurm_hooks.books.harvest.endings import (
     run_of,
     runs_on,
 )
-from slurm_hooks.books.harvest.events import (
+from slurm_hooks.history.harvest.events import (
     LONGEST,
     core_nodes,
     done,
@@ -30,7 +30,7 @@ from slurm_hooks.books.harvest.events import (
     standing_of,
     unused_seconds,
 )
-from slurm_hooks.books.harvest.values import (
+from slurm_hooks.history.harvest.values import (
     Cost,
     Ending,
     Event,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Optional
 
-from slurm_hooks.books.harvest.values import JobFacts, Record
+from slurm_hooks.history.harvest.values import JobFacts, Record
 from slurm_hooks.model import Why
 from slurm_hooks.model.job import NODE
 from slurm_hooks.model.moments import noun_of

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 
-from slurm_hooks.books.harvest.endings import OCCUPIES, in_holes, part_of
-from slurm_hooks.books.harvest.jobs import JobLine
-from slurm_hooks.books.harvest.values import Cost, Ending, Event, Record, Seen
+from slurm_hooks.history.harvest.endings import OCCUPIES, in_holes, part_of
+from slurm_hooks.history.harvest.jobs import JobLine
+from slurm_hooks.history.harvest.values import Cost, Ending, Event, Record, Seen
 from slurm_hooks.model import LIVE_STATES, NodeState, Of, Plan, Snapshot, Why
 from slurm_hooks.model.unused import NOT_UNUSED, Unused
 

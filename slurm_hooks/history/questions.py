@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Optional
 
-from slurm_hooks.books.harvest.events import ENDS, LONGEST, RELEASES, USED
-from slurm_hooks.books.harvest.jobs import (
+from slurm_hooks.history.harvest.events import ENDS, LONGEST, RELEASES, USED
+from slurm_hooks.history.harvest.jobs import (
     LOOP_S,
     Interruptions,
     JobLine,
@@ -19,7 +19,7 @@ from slurm_hooks.books.harvest.jobs import (
     loop_of,
     moments_of,
 )
-from slurm_hooks.books.harvest.totals import (
+from slurm_hooks.history.harvest.totals import (
     Ends,
     Query,
     Sample,
@@ -29,8 +29,8 @@ from slurm_hooks.books.harvest.totals import (
     Totals,
     VainRun,
 )
-from slurm_hooks.books.harvest.values import INTERRUPTIONS, Delay, Done
-from slurm_hooks.books.ledger import TOTAL, last_seen, line_of
+from slurm_hooks.history.harvest.values import INTERRUPTIONS, Delay, Done
+from slurm_hooks.history.ledger import TOTAL, last_seen, line_of
 from slurm_hooks.model import FragmentId, Of, Why
 from slurm_hooks.model.job import NODE
 from slurm_hooks.model.moments import moment

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from slurm_hooks.books.harvest.values import Delay, Promise
+from slurm_hooks.history.harvest.values import Delay, Promise
 from slurm_hooks.model import Snapshot
 
 KEPT = timedelta(hours=1)  # for a promise whose job is neither planned nor started any more

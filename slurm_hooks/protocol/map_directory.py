@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-from slurm_hooks.words.tasks import (
+from slurm_hooks.protocol.tasks import (
     INPUTS,
     LOGS,
     MAP,

@@ -2,9 +2,9 @@
 
 A job must not see the reconciler's dependencies. torchrun finds handlers through installed
 metadata, as frameworks find callbacks. So the directory holds `slurm_hooks/elastic` and
-`slurm_hooks/words`, a `dist-info` that names its entry points, and `bin` for the job's PATH. Each
-version of the content has a separate directory, beside a link to the current directory. This module
-does not know where a site keeps them.
+`slurm_hooks/protocol`, a `dist-info` that names its entry points, and `bin` for the job's PATH.
+Each version of the content has a separate directory, beside a link to the current directory. This
+module does not know where a site keeps them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import tempfile
 from pathlib import Path
 
 from slurm_hooks import __version__
-from slurm_hooks.words.engines import BACKENDS
+from slurm_hooks.protocol.engines import BACKENDS
 
-PACKAGES = ("elastic", "words")
+PACKAGES = ("elastic", "protocol")
 _HANDLERS = "".join(f"{name} = slurm_hooks.elastic.engines.entry:handlers\n" for name in BACKENDS)
 _FRAMEWORKS = "slurm_hooks.elastic.frameworks.entry"
 ENTRY_POINTS = f"""\

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Optional
 
-from slurm_hooks.books.database import Damaged, give_back, used_bytes
-from slurm_hooks.books.harvest.events import DRAWN, LONGEST, events_of
-from slurm_hooks.books.harvest.jobs import JobLine, lines_after
-from slurm_hooks.books.harvest.values import Record, Seen
+from slurm_hooks.history.database import Damaged, give_back, used_bytes
+from slurm_hooks.history.harvest.events import DRAWN, LONGEST, events_of
+from slurm_hooks.history.harvest.jobs import JobLine, lines_after
+from slurm_hooks.history.harvest.values import Record, Seen
 from slurm_hooks.model.snapshot.codec import from_data, to_data
 
 DAY_S = 86_400

@@ -20,9 +20,9 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from slurm_hooks import __version__
-from slurm_hooks.books.harvest.events import USED
-from slurm_hooks.books.harvest.totals import Standing
-from slurm_hooks.books.harvest.values import INTERRUPTIONS
+from slurm_hooks.history.harvest.events import USED
+from slurm_hooks.history.harvest.totals import Standing
+from slurm_hooks.history.harvest.values import INTERRUPTIONS
 from slurm_hooks.model import Of
 from slurm_hooks.model.unused import NOT_UNUSED
 from slurm_hooks.settings.values import Metrics

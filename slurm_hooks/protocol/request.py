@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Callable, Optional
 
-from slurm_hooks.words.engines import DEFAULT, ENGINES, Engine
+from slurm_hooks.protocol.engines import DEFAULT, ENGINES, Engine
 
 REQUEST_VARIABLE = "SLURM_SPANK_MALLEABLE"
 SELF_VARIABLE = "MALLEABLE_SELF"  # this element (SLURM_JOB_ID), where nothing is installed

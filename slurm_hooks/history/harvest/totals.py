@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Optional
 
-from slurm_hooks.books.harvest.jobs import JobLine
-from slurm_hooks.books.harvest.values import INTERRUPTIONS, Delay, Done, LaneWait
+from slurm_hooks.history.harvest.jobs import JobLine
+from slurm_hooks.history.harvest.values import INTERRUPTIONS, Delay, Done, LaneWait
 from slurm_hooks.model import FragmentId, Why
 from slurm_hooks.model.unused import Unused
 

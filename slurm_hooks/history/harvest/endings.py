@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Optional
 
-from slurm_hooks.books.harvest.values import SeenRun
+from slurm_hooks.history.harvest.values import SeenRun
 from slurm_hooks.model import (
     ENDED_STATES,
     Fragment,
