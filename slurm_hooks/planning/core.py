@@ -155,7 +155,7 @@ def standing(job: MalleableJob) -> Iterator[Reason]:
     for fragment in filter(_is_unfit, job.core):
         yield Reason(Why.CORE, Detail(fragments=(fragment.id,), state=fragment.state))
     if running:
-        nodes = tuple(sorted(n for f in running for n in f.nodes))
+        nodes = tuple(sorted({n for f in running for n in f.nodes}))
         detail = Detail(nodes=nodes, count=sum(f.size for f in running))
         ends = [f.end for f in running if f.end is not None]
         if ends:

@@ -416,6 +416,13 @@ def test_explain_says_where_the_core_stands() -> None:
     )
 
 
+def test_a_node_with_two_fragments_of_a_core_is_named_once() -> None:
+    request = asking(core=2)
+    plan = planned(*(core_of(request, i, RUNNING, nodes=("n1",)) for i in (0, 1)))
+    (detail,) = (reason.detail for reason in plan.jobs[0].reasons if reason.why is Why.CORE)
+    assert (detail["nodes"], detail["count"]) == (("n1",), 2)
+
+
 def test_growth_beside_a_core_costs_a_pause_of_the_core_too() -> None:
     request = asking(high=2)
     core = core_of(request, state=RUNNING, said=Said.TRAINED)
