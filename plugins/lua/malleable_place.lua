@@ -90,6 +90,12 @@ function M.find(request, job, site, policy)
     fault = check_own(own, lane, request, site.parts) }
 end
 
+--- The nodes of the lane of the job's fragments; nil if they are unknown.
+function M.count_nodes(request, job, site, policy)
+  local record = site.parts[M.find(request, job, site, policy).lane]
+  return record and record.total_nodes
+end
+
 function M.check_part_nodes(request, policy)
   local is_offered = policy.part_nodes or policy.parts_qos
   if not request or not request.counted or is_offered then return nil end

@@ -263,14 +263,13 @@ local function check_engine(request, policy)
     request.engine, list_engines(policy.engines))
 end
 
---- The number of fragments of an accepted request. `nodes` counts the nodes of its partition, nil
--- if unknown. A gang has at most a single part of each node beside its core, a pool any number.
-local function count_fragments(request, policy, nodes)
+--- The number of fragments of an accepted request. A gang has at most a single part of each node
+-- of its lane beside its core, a pool any number. `count_nodes` as in `read`.
+local function count_fragments(request, policy, count_nodes)
   local count, core = request.max / request.unit, (request.core or 0) / request.unit
   if not request.counted then return count end
-  if nodes and not is_pool(request, policy) then
-    count = math.min(count, core + math.max(nodes, 1))
-  end
+  local nodes = count_nodes and not is_pool(request, policy) and count_nodes(request)
+  if nodes then count = math.min(count, core + math.max(nodes, 1)) end
   return math.min(count, (limit_fragments(request, policy)))
 end
 
@@ -283,11 +282,11 @@ local function check_pool(request, policy)
 end
 
 --- Parse a request and check it against the policy.
--- nodes: of the partition for parts of nodes, nil if unknown. Returns the request and a list of all
--- faults. The request has its number of `fragments`, its `text` as the plugin writes it and its
--- unit as `spelled`; it is nil if the text cannot be parsed. The list has only the first fault of
--- the size, since it would cause the others.
-function M.read(text, policy, nodes)
+-- count_nodes: a function that returns the nodes of a request's lane, nil if unknown.
+-- Returns the request and a list of all faults. The request has its number of `fragments`, its
+-- `text` as the plugin writes it and its unit as `spelled`; it is nil if the text cannot be parsed.
+-- The list has only the first fault of the size, since it would cause the others.
+function M.read(text, policy, count_nodes)
   local request, faults = words.parse(text)
   if not request then return nil, faults end
   faults[1] = check_range(request, policy) or check_unit(request)
@@ -295,7 +294,7 @@ function M.read(text, policy, nodes)
   faults[#faults + 1] = check_engine(request, policy)
   request.text = words.write(request)
   request.spelled = words.spell_unit(request)
-  request.fragments = #faults == 0 and count_fragments(request, policy, nodes) or nil
+  request.fragments = #faults == 0 and count_fragments(request, policy, count_nodes) or nil
   return request, faults
 end
 

@@ -142,8 +142,8 @@ end
 
 --- Check a request and the job around it. Returns the decision of malleable_checks.lua.
 local function decide(text, job, site)
-  local shared = site.parts[modules.place.find({ counted = "gpu" }, job, site, policy).lane]
-  local request, faults = modules.request.read(text, policy, shared and shared.total_nodes)
+  local function count_nodes(asked) return modules.place.count_nodes(asked, job, site, policy) end
+  local request, faults = modules.request.read(text, policy, count_nodes)
   local asked = { request = request, faults = faults, options = modules.options.check(job) }
   if #faults == 0 then
     local most, owner = modules.place.find_submit_limit(request, job, site, policy)

@@ -215,6 +215,11 @@ check("the slot is in the mark", job.admin_comment == "malleable{min=2,max=8,uni
   .. "engine=torchrun,frags=3,lease=600,hole=120,not=-,slot=gpu:a100+mem:1000}", job.admin_comment)
 check("and the unit in the request", job.environment.SLURM_SPANK_MALLEABLE
   == "2-8,unit=2gpu,engine=torchrun")
+job = describe_job({ spank_job_env = { [0] = "MALLEABLE=2-8,unit=gpu,core=2" }, partition = "gpu",
+  tres_per_node = "gres/gpu:1", cpus_per_tres = "gres/gpu:1", mem_per_tres = "gres/gpu:1000" })
+check("a core of GPUs", slurm_job_submit(job, { gpu = { total_nodes = 1 },
+  parts = { total_nodes = 3 } }, 1000) == 0, said[1])
+check("beside it a GPU of each node of the lane", job.array_inx == "0-4", job.array_inx)
 job = describe_job({ shared = 1 })
 check("whole nodes as ever", slurm_job_submit(job, {}, 1000) == 0 and job.shared == 0
   and job.admin_comment == MARK and job.tres_per_node == nil and job.pn_min_memory == nil)

@@ -77,9 +77,9 @@ local function submit(case)
   local policy = merge(POLICY, case.policy)
   local site = merge({ parts = PARTS }, case.site)
   local job = merge(JOB, case.job)
-  local shared = site.parts[place_module.find({ counted = "gpu" }, job, site, policy).lane]
+  local function count_nodes(asked) return place_module.count_nodes(asked, job, site, policy) end
   local request, faults = request_module.read(case.text or "2-16,unit=1,engine=torchrun", policy,
-    shared and shared.total_nodes)
+    count_nodes)
   local asked = { request = request, faults = faults, options = options_module.check(job) }
   if #faults == 0 then
     local most, who = place_module.find_submit_limit(request, job, site, policy)
