@@ -463,7 +463,7 @@ def test_the_events_of_a_day_become_sums_that_answer_the_same(settings: Settings
     same = {"first": None, "samples": (), "jobs": (), "lanes": ()}
     for old, new in zip(before, after):
         assert replace(new, **same) == replace(old, **same)
-        assert old.ticks.count == 60 if old.query.until == noon else 31
+        assert old.ticks.count == (60 if old.query.until == noon else 31)
 
 
 def rows_of(settings: Settings) -> int:
