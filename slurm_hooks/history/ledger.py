@@ -138,9 +138,9 @@ def prune(ledger: sqlite3.Connection, now_s: float, keep_s: float, max_mib: int)
     since = now_s - keep_s
     if used_bytes(ledger) > FULL * max_mib * 2**20:
         since = max(since, _early(ledger, now_s))
-    some = "SELECT at FROM event WHERE at < ? ORDER BY at LIMIT 1 OFFSET ?"
-    (until_s,) = ledger.execute(some, (since, AT_ONCE)).fetchone() or (since,)
-    ledger.execute("DELETE FROM event WHERE at < ?", (until_s,))
+    key = "at, name, label, job, part"
+    oldest = f"SELECT {key} FROM event WHERE at < ? ORDER BY at LIMIT ?"
+    ledger.execute(f"DELETE FROM event WHERE ({key}) IN ({oldest})", (since, AT_ONCE))
     ledger.execute("DELETE FROM job WHERE last_at < ?", (since,))
     give_back(ledger, AT_ONCE)
 

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -24,8 +25,8 @@ from slurm_hooks.history.database import VERSION, Damaged, Unusable, reading, wr
 from slurm_hooks.history.harvest.derive import record_of
 from slurm_hooks.history.harvest.jobs import LOOP_S, Interruptions, Loop, Loss, loop_of, moments_of
 from slurm_hooks.history.harvest.totals import Query, Totals
-from slurm_hooks.history.harvest.values import Cost
-from slurm_hooks.history.ledger import write
+from slurm_hooks.history.harvest.values import Cost, Event, JobFacts, Record, Seen
+from slurm_hooks.history.ledger import AT_ONCE, DAY_S, prune, write
 from slurm_hooks.history.place import MOST_ASIDE, aside
 from slurm_hooks.history.questions import interruptions_of, loop_in, standing, totals
 from slurm_hooks.model import Slot, Verb, Why
@@ -470,6 +471,30 @@ def rows_of(settings: Settings) -> int:
     with closing(sqlite3.connect(path_of(settings))) as ledger:
         (count,) = ledger.execute("SELECT count(*) FROM event").fetchone()
         return int(count)
+
+
+def record(at_s: float, *since: Event, jobs: Iterable[int] = ()) -> Record:
+    """A tick so many seconds after BEGIN, in which each job has used 3 node-seconds."""
+    at = BEGIN + timedelta(seconds=at_s)
+    facts = tuple(JobFacts(job, "ann", 1, 2, 1, 3.0, 0) for job in jobs)
+    return Record(at, facts, (), (), (), (Event("ticks", 1.0), *since), (), Seen(at))
+
+
+def book(settings: Settings, *records: Record) -> None:
+    """Write these ticks as a site of a hundred days' memory does."""
+    path_of(settings).parent.mkdir(exist_ok=True)
+    with writing(path_of(settings), 64) as ledger:
+        for each in records:
+            write(ledger, each, {})
+            prune(ledger, each.at.timestamp(), 100 * DAY_S, 64)
+
+
+def test_more_rows_of_a_single_tick_than_are_dropped_at_once_are_dropped(
+    settings: Settings,
+) -> None:
+    book(settings, record(0, jobs=range(1, AT_ONCE + 10)))
+    book(settings, *(record(101 * DAY_S + second) for second in range(3)))
+    assert rows_of(settings) == 3
 
 
 FULL_TICKS = 166_000  # fill more than 0.9 of 4 MiB
