@@ -181,7 +181,7 @@ def _ends(sums: _Sums) -> tuple[Ends, ...]:
 
 
 def _done(sums: _Sums) -> tuple[Done, ...]:
-    parted = ((label.partition(" "), int(n)) for label, n in sums.get("done", {}).items())
+    parted = ((label.rpartition(" "), int(n)) for label, n in sums.get("done", {}).items())
     rows = (Done(verb, cause, n) for (verb, _, cause), n in parted)
     return tuple(sorted(rows, key=lambda row: -row.fragments))
 

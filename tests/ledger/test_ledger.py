@@ -23,13 +23,15 @@ from fake_slurm import FakeSlurm
 from ledger.books import busy_slurm, one_tick, settings_in
 from slurm_hooks.history.database import VERSION, Damaged, Unusable, reading, writing
 from slurm_hooks.history.harvest.derive import record_of
+from slurm_hooks.history.harvest.events import done
 from slurm_hooks.history.harvest.jobs import LOOP_S, Interruptions, Loop, Loss, loop_of, moments_of
 from slurm_hooks.history.harvest.totals import Query, Totals
 from slurm_hooks.history.harvest.values import Cost, Event, JobFacts, Record, Seen
 from slurm_hooks.history.ledger import AT_ONCE, DAY_S, prune, write
 from slurm_hooks.history.place import MOST_ASIDE, aside
 from slurm_hooks.history.questions import interruptions_of, loop_in, standing, totals
-from slurm_hooks.model import Slot, Verb, Why
+from slurm_hooks.model import FragmentId, Intent, Plan, Slot, Verb, Why
+from slurm_hooks.report.harvest_json import harvest_data
 from slurm_hooks.report.harvest_text import tables
 from slurm_hooks.report.lost_work import loop_lines
 from slurm_hooks.settings.values import Settings
@@ -495,6 +497,21 @@ def test_more_rows_of_a_single_tick_than_are_dropped_at_once_are_dropped(
     book(settings, record(0, jobs=range(1, AT_ONCE + 10)))
     book(settings, *(record(101 * DAY_S + second) for second in range(3)))
     assert rows_of(settings) == 3
+
+
+def test_the_report_names_an_action_of_two_words(settings: Settings) -> None:
+    intents = (
+        Intent(FragmentId(1, 0), Why.NOTICE_OVER, Verb.PUT_BACK),
+        Intent(FragmentId(1, 1), Why.DIED, is_ended=True),
+        Intent(FragmentId(1, 2), Why.HOLE_OPEN, Verb.GROW),
+    )
+    book(settings, record(0, *done(Plan(intents))))
+    answer = harvest_data(totals_of(settings))["done"]
+    assert sorted((each["verb"], each["cause"]) for each in answer) == [
+        ("grow", "hole_open"),
+        ("put back", "died"),
+        ("put back", "notice_over"),
+    ]
 
 
 FULL_TICKS = 166_000  # fill more than 0.9 of 4 MiB
