@@ -9,6 +9,7 @@ no tick depends on it: the truth is in Slurm. Times are epoch seconds by slurmct
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -20,6 +21,7 @@ from slurm_hooks.history.harvest.jobs import JobLine, lines_after
 from slurm_hooks.history.harvest.values import Record, Seen
 from slurm_hooks.model.snapshot.codec import from_data, to_data
 
+_log = logging.getLogger(__name__)
 DAY_S = 86_400
 SINGLE_S = DAY_S  # so long every event is kept
 SUM_S = 1800  # the span of a sum: a divisor of the hour
@@ -36,10 +38,15 @@ def last_seen(ledger: sqlite3.Connection) -> Optional[Seen]:
     return _value(Seen, row[0]) if row else None
 
 
-def line_of(row: tuple[Any, ...]) -> JobLine:
-    """Return the line in a job's row, the account and the line. Raises Damaged."""
+def line_of(row: tuple[Any, ...]) -> Optional[JobLine]:
+    """Return the line in a job's row, the account and the line, or None if a later version has
+    written what this version cannot read."""
     account, text = row
-    line: JobLine = _value(JobLine, text)
+    try:
+        line: JobLine = _value(JobLine, text)
+    except Damaged:
+        _log.warning("the ledger has a job's line that this version cannot read: %s", text)
+        return None
     return replace(line, account=account or "")
 
 
@@ -61,10 +68,9 @@ def without_account(ledger: sqlite3.Connection, job_ids: Iterable[int]) -> tuple
 
 
 def write(ledger: sqlite3.Connection, record: Record, accounts: Mapping[int, str]) -> None:
-    """Add a record. `accounts` has the accounts of jobs that the ledger does not know yet. Raises
-    Damaged."""
+    """Add a record. `accounts` has the accounts of jobs that the ledger does not know yet."""
     known = known_lines(ledger, record)
-    lines = lines_after({job_id: line for job_id, (_, line) in known.items()}, record)
+    lines = lines_after({job_id: line for job_id, (_, line) in known.items() if line}, record)
     keys = {
         job_id: _put(ledger, known[job_id][0] if job_id in known else None, line, accounts)
         for job_id, line in lines.items()
@@ -92,8 +98,10 @@ def write(ledger: sqlite3.Connection, record: Record, accounts: Mapping[int, str
     ledger.execute("REPLACE INTO last VALUES (1, ?)", (_text(record.seen),))
 
 
-def known_lines(ledger: sqlite3.Connection, record: Record) -> dict[int, tuple[int, JobLine]]:
-    """Return key and line of each job of the record that has a line. Raises Damaged.
+def known_lines(
+    ledger: sqlite3.Connection, record: Record
+) -> dict[int, tuple[int, Optional[JobLine]]]:
+    """Return key and line of each job of the record that has a line.
 
     A job with the same number and user is the same job if a tick saw it in the last day or in the
     last tick. Slurm reuses a number only after a long time. The time of submission does not

@@ -98,7 +98,7 @@ def _jobs(ask: _Ask) -> tuple[JobLine, ...]:
         f"SELECT account, line FROM job WHERE last_at > :since AND first_at <= :until "
         f"AND {_OF_USER} ORDER BY node_s DESC, job_id LIMIT {JOBS}"
     )
-    return tuple(map(line_of, rows))
+    return tuple(filter(None, map(line_of, rows)))
 
 
 def _vain(ask: _Ask) -> tuple[VainRun, ...]:
@@ -208,13 +208,13 @@ def _sample(rows: list[tuple[Any, ...]]) -> Sample:
 
 
 def interruptions_of(ledger: sqlite3.Connection, job_id: int) -> Optional[Interruptions]:
-    """Return a job's interruptions, or None if the ledger does not know the job."""
+    """Return a job's interruptions, or None if the ledger does not know the job's line."""
     row = ledger.execute(
         "SELECT id, account, line FROM job WHERE job_id = ? ORDER BY id DESC LIMIT 1", (job_id,)
     ).fetchone()
-    if row is None:
+    line = line_of(row[1:]) if row else None
+    if line is None:
         return None
-    line = line_of(row[1:])
     ends = ledger.execute(
         f"SELECT at, label FROM event WHERE job = ? AND more > '' AND name = '{ENDS}' ORDER BY at",
         row[:1],

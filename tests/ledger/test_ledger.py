@@ -26,7 +26,7 @@ from slurm_hooks.history.harvest.derive import record_of
 from slurm_hooks.history.harvest.events import done
 from slurm_hooks.history.harvest.jobs import LOOP_S, Interruptions, Loop, Loss, loop_of, moments_of
 from slurm_hooks.history.harvest.totals import Query, Totals
-from slurm_hooks.history.harvest.values import Cost, Event, JobFacts, Record, Seen
+from slurm_hooks.history.harvest.values import Cost, Event, Forgotten, JobFacts, Record, Seen
 from slurm_hooks.history.ledger import AT_ONCE, DAY_S, prune, write
 from slurm_hooks.history.place import MOST_ASIDE, aside
 from slurm_hooks.history.questions import interruptions_of, loop_in, standing, totals
@@ -512,6 +512,23 @@ def test_the_report_names_an_action_of_two_words(settings: Settings) -> None:
         ("put back", "died"),
         ("put back", "notice_over"),
     ]
+
+
+def test_an_unreadable_line_of_a_job_costs_only_that_line(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    book(settings, record(0, jobs=(7, 8)))
+    with closing(sqlite3.connect(path_of(settings))) as ledger, ledger:
+        ledger.execute("UPDATE job SET line = replace(line, 'null', '\"a later reason\"')")
+    assert totals_of(settings).jobs == ()
+    with reading(path_of(settings)) as ledger:
+        assert interruptions_of(ledger, 7) is None
+    gone = replace(record(30, jobs=(7,)), forgotten=(Forgotten(8, 2.0, Why.UNKNOWN),))
+    book(settings, gone)
+    sums = totals_of(settings)
+    assert [(job.job_id, job.node_s) for job in sums.jobs] == [(7, 3)]
+    assert [(user.name, user.jobs, user.node_s) for user in sums.users] == [("ann", 2, 9)]
+    assert "a later reason" in caplog.text
 
 
 FULL_TICKS = 166_000  # fill more than 0.9 of 4 MiB
