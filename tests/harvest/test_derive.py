@@ -114,6 +114,16 @@ def test_missed_ticks_lose_the_reasons_and_not_the_harvest() -> None:
     assert summed(second, "idle_node_seconds") == 3 * 120
 
 
+def test_a_core_of_gpus_counts_its_part_of_a_node() -> None:
+    request = replace(make_request(), core=2, lane="malleable", slot=Slot("gpu"))
+    node = make_node("n1", cpus=32, gres=(("gpu", 8),))
+    mark = replace(make_mark(), request=request, slots=1)
+    asks = Resources(1, 0, (("gpu", 1),))
+    cores = [running(i, start_s=0, mark=mark, asks=asks, lane="main") for i in (0, 1)]
+    seen = at(60, make_job(*cores), nodes=(node,))
+    assert summed(then(Seen(NOW), seen), "core_node_seconds") == 2 / 8 * 60
+
+
 def test_a_core_is_no_harvest() -> None:
     request = replace(make_request(), core=1, lane="malleable")
     core = running(request=request, start_s=0, lane="main")

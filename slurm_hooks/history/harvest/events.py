@@ -20,10 +20,11 @@ DRAWN = ("nodes", "idle_nodes")  # of how things stand, for the pictures of a re
 LONGEST = "longest_tick_seconds"  # the only name whose greatest value counts, and not the sum
 
 
-def core_nodes(seen: Snapshot) -> int:
-    """Return how many nodes cores have now."""
+def core_nodes(seen: Snapshot) -> float:
+    """Return how many nodes cores have now, or parts of nodes."""
+    nodes = {node.name: node for node in seen.nodes}
     cores = (f for job in seen.jobs for f in job.core if f.state in OCCUPIES)
-    return sum(f.size for f in cores)
+    return sum(len(f.nodes) * part_of(f, nodes) for f in cores)
 
 
 def done(plan: Plan) -> Iterator[Event]:
