@@ -27,7 +27,10 @@ SINGLE_S = DAY_S  # so long every event is kept
 SUM_S = 1800  # the span of a sum: a divisor of the hour
 AT_ONCE = 5000  # rows that a tick drops
 FULL = 0.9  # of the size allowed: beyond it the oldest events are dropped
-_ADDS_UP = "DO UPDATE SET value = value + excluded.value"
+_ADDS_UP = (  # also ticks of the same second, by Slurm's clock
+    f"DO UPDATE SET value = CASE name WHEN '{LONGEST}' THEN max(value, excluded.value) "
+    "ELSE value + excluded.value END"
+)
 _ADDED_UP = "added_up_timestamp_seconds"  # in `standing`: up to there events have become sums
 TOTAL = f"CASE name WHEN '{LONGEST}' THEN max(value) ELSE sum(value) END"  # of events alike
 

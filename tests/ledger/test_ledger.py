@@ -23,10 +23,10 @@ from fake_slurm import FakeSlurm
 from ledger.books import busy_slurm, one_tick, settings_in
 from slurm_hooks.history.database import VERSION, Damaged, Unusable, reading, writing
 from slurm_hooks.history.harvest.derive import record_of
-from slurm_hooks.history.harvest.events import done
+from slurm_hooks.history.harvest.events import LONGEST, done
 from slurm_hooks.history.harvest.jobs import LOOP_S, Interruptions, Loop, Loss, loop_of, moments_of
-from slurm_hooks.history.harvest.totals import Query, Totals
-from slurm_hooks.history.harvest.values import Cost, Event, Forgotten, JobFacts, Record, Seen
+from slurm_hooks.history.harvest.totals import Query, Ticks, Totals
+from slurm_hooks.history.harvest.values import Cost, Delay, Event, Forgotten, JobFacts, Record, Seen
 from slurm_hooks.history.ledger import AT_ONCE, DAY_S, prune, write
 from slurm_hooks.history.place import MOST_ASIDE, aside
 from slurm_hooks.history.questions import interruptions_of, loop_in, standing, totals
@@ -529,6 +529,19 @@ def test_an_unreadable_line_of_a_job_costs_only_that_line(
     assert [(job.job_id, job.node_s) for job in sums.jobs] == [(7, 3)]
     assert [(user.name, user.jobs, user.node_s) for user in sums.users] == [("ann", 2, 9)]
     assert "a later reason" in caplog.text
+
+
+def test_two_ticks_in_the_same_second_keep_their_values_apart(settings: Settings) -> None:
+    """Slurm's clock has whole seconds."""
+    late = [Delay(f"7{n}", BEGIN - timedelta(seconds=90), BEGIN, 40.0 + n) for n in (1, 0)]
+    ticks = [
+        replace(record(0, Event(LONGEST, cost_s), Event("tick_seconds", cost_s)), delays=(delay,))
+        for cost_s, delay in zip((0.5, 0.25), late)
+    ]
+    book(settings, *ticks)
+    sums = totals_of(settings)
+    assert sums.delays == tuple(late)
+    assert sums.ticks == Ticks(count=2, mean_s=0.375, longest_s=0.5)
 
 
 FULL_TICKS = 166_000  # fill more than 0.9 of 4 MiB

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from zlib import crc32
 
 from slurm_hooks.history.harvest.endings import OCCUPIES, in_holes, part_of
 from slurm_hooks.history.harvest.jobs import JobLine
@@ -109,11 +110,12 @@ def events_of(record: Record, lines: Mapping[int, JobLine]) -> Iterator[Event]:
     yield from _of_jobs(record, lines)
     for ending in record.endings:
         yield from _of_ending(ending)
-    for number, delay in enumerate(record.delays):
+    for delay in record.delays:
         details = {"job_id": delay.job_id, "planned": delay.planned.timestamp()}
         more = json.dumps({**details, "started": delay.started.timestamp()})
+        part = crc32(delay.job_id.encode())  # ticks of the same second have delays of other jobs
         yield Event("delayed_jobs", delay.held_s > 0)
-        yield Event("delay_seconds", delay.held_s, part=number, more=more)
+        yield Event("delay_seconds", delay.held_s, part=part, more=more)
 
 
 def _of_jobs(record: Record, lines: Mapping[int, JobLine]) -> Iterator[Event]:

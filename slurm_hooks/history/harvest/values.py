@@ -162,7 +162,7 @@ class Done:
 class Event(NamedTuple):
     """An event of a kind, with a number that the report and the counters add up. The label divides
     the kind. `more` is JSON if the single event counts, and not only the sum. Such events of the
-    same kind, label, job and time have different parts: the index of a fragment, or a number."""
+    same kind, label, job and time have different parts: the index of a fragment, or a hash."""
 
     name: str  # of the metric, without its prefix
     value: float
