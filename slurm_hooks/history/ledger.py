@@ -160,9 +160,11 @@ def _add_up(ledger: sqlite3.Connection, before_s: float) -> None:
     """Replace the events of the next half hour before `before_s` by their sums.
 
     The events of a tick are from before the tick, so a tick on the hour belongs to the half hour
-    that ends. A tick adds events of a single half hour at most, so one a tick is enough."""
-    asked = f"SELECT value FROM standing WHERE name = '{_ADDED_UP}'"
-    (done_s,) = ledger.execute(asked).fetchone() or (0.0,)
+    that ends. A tick adds events of a single half hour at most, so one a tick is enough. A clock
+    that was ahead and is set back moves the end of the sums back."""
+    mine = f"WHERE name = '{_ADDED_UP}'"
+    ledger.execute(f"UPDATE standing SET value = min(value, ?) {mine}", (before_s,))
+    (done_s,) = ledger.execute(f"SELECT value FROM standing {mine}").fetchone() or (0.0,)
     plain = "FROM event WHERE at > ? AND at <= ? AND more = ''"
     first = ledger.execute(f"SELECT at {plain} ORDER BY at LIMIT 1", (done_s, before_s)).fetchone()
     if first is None or (end_s := -(-first[0] // SUM_S) * SUM_S) > before_s:

@@ -544,6 +544,16 @@ def test_two_ticks_in_the_same_second_keep_their_values_apart(settings: Settings
     assert sums.ticks == Ticks(count=2, mean_s=0.375, longest_s=0.5)
 
 
+def test_events_are_added_up_again_after_a_clock_was_ahead(settings: Settings) -> None:
+    hours = (*range(27), *(24 * 30 + hour for hour in range(30)))
+    book(settings, *(record(3600.0 * hour) for hour in hours))
+    now_s = 27 * 3600
+    book(settings, *(record(now_s + 600.0 * step) for step in range(6 * 48)))
+    old = f"SELECT count(*) FROM event WHERE at BETWEEN {START + now_s} AND {START + now_s + DAY_S}"
+    with closing(sqlite3.connect(path_of(settings))) as ledger:
+        assert ledger.execute(old).fetchone()[0] < 60
+
+
 FULL_TICKS = 166_000  # fill more than 0.9 of 4 MiB
 
 
