@@ -29,12 +29,13 @@ CREATE TABLE standing (
     PRIMARY KEY (name, label)) WITHOUT ROWID;
 CREATE TABLE last (only INTEGER PRIMARY KEY CHECK (only = 1), seen TEXT NOT NULL);
 """
-VERSION = 7
+VERSION = 8
 APPLICATION_ID = 0x6D6C6C65  # "mlle": marks the file as ours
 MODE = 0o640
 BUSY_S = 1.0  # a tick waits no longer for another process that holds the file
 READ_BUSY_S = 5.0
 PAGES_BEFORE_CHECKPOINT = 1000
+_OTHER_TABLES = ("no such table", "no such column", " columns but ")  # in SQLite's errors
 _ADVICE = "run this as root or as the user that runs the tick"
 
 
@@ -179,8 +180,8 @@ def _as_ours() -> Iterator[None]:
     try:
         yield
     except (sqlite3.OperationalError, sqlite3.IntegrityError) as error:
-        lacks = "no such table" in str(error) or "no such column" in str(error)
-        raise (Damaged if lacks else Unusable)(str(error)) from error
+        differs = any(sign in str(error) for sign in _OTHER_TABLES)
+        raise (Damaged if differs else Unusable)(str(error)) from error
     except sqlite3.DatabaseError as error:
         raise Damaged(str(error)) from error
     except sqlite3.Error as error:

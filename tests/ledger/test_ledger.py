@@ -250,7 +250,9 @@ def test_a_site_without_a_ledger_writes_no_file(settings: Settings) -> None:
     assert not path_of(settings).exists()
 
 
-@pytest.mark.parametrize("damage", ["text", "torn", "earlier", "later", "memory", "foreign"])
+@pytest.mark.parametrize(
+    "damage", ["text", "torn", "earlier", "later", "memory", "columns", "foreign"]
+)
 def test_a_damaged_ledger_is_moved_aside_and_replaced(settings: Settings, damage: str) -> None:
     slurm, path = busy_slurm(), path_of(settings)
     for _ in range(5):
@@ -265,6 +267,7 @@ def test_a_damaged_ledger_is_moved_aside_and_replaced(settings: Settings, damage
             "earlier": "PRAGMA user_version=1",
             "later": "PRAGMA user_version=999",
             "memory": "UPDATE last SET seen='{}'",
+            "columns": "ALTER TABLE event ADD COLUMN another",
             "foreign": "PRAGMA application_id=7",
         }[damage]
         with closing(sqlite3.connect(path)) as ledger, ledger:
