@@ -69,7 +69,8 @@ def render_policy(
     request, lease = settings.request, settings.lease
     engines = offered(request.engines)
     site = settings.site
-    of_parts = {"parts_qos" if site.parts_qos else "part_nodes": site.part_nodes}
+    parts_qos = site.parts_qos if slurm.preempts_by_qos else ""
+    of_parts = {"parts_qos": parts_qos, "part_nodes": "" if site.parts_qos else site.part_nodes}
     names = {"qos": site.qos, "account": site.account, **of_parts}
     given = [f"{key} = {_text(name)}," for key, name in names.items() if name]
     notices = _notices(settings, rules.terms)

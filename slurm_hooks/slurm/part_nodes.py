@@ -21,12 +21,14 @@ PART_LINE = (
     "OverSubscribe=NO OverTimeLimit=0"
 )
 PART_QOS = 'part_nodes = "QOS"  # a QOS of lower Priority than site.qos, in no partition'
+PART_PARTITION = 'part_nodes = "PARTITION"  # one of site.partitions, but not the first'
 _BESIDE_PARTS = ("NO", "FORCE:1")
 _EXCLUSIVE = "EXCLUSIVE"
 _UNLIMITED = "UNLIMITED"
 # The value that lifts each limit. Slurm shows UNLIMITED for both and accepts it for the first only
 # (22.05).
 _LIMITS_OF_NODE = (("MaxCPUsPerNode", _UNLIMITED), ("MaxMemPerNode", "0"))
+_NO_PREEMPTION = "preempt/none"
 _USED_BY_CGROUPS = "ConstrainDevices"  # show config has it if a cgroup plugin is in use
 
 
@@ -93,6 +95,10 @@ def find_lacks(
     scontrol's. `lists` has the partitions of each node."""
     if not lanes.part_nodes:
         return ()
+    if lanes.parts_qos and not is_by_qos(config):
+        kind = config.get("PreemptType", _NO_PREEMPTION)
+        seen = f"PreemptType={kind}: {lanes.parts_qos} is not in site.partitions, and a QOS for "
+        return (_of_settings(f"{seen}parts needs preempt/qos", PART_PARTITION),)
     known = {words["PartitionName"]: words for words in partitions}
     missing = [name for name in lanes.of_parts if name not in known]
     if missing:
@@ -205,17 +211,20 @@ def _of_one_user(words: Words) -> Iterator[Lack]:
         yield Lack(seen, "Exclusive", "NO", of_partition(words))
 
 
+def _of_settings(seen: str, line: str) -> Lack:
+    return Lack(seen, "part_nodes", line, file="malleable.toml", is_whole=True)
+
+
 def _of_order(lanes: LaneNames, config: Words) -> Iterator[Lack]:
     """Find settings that break the order. Slurm takes parts before whole nodes if their tier is
     lower or, with preempt/qos, the Priority of their QOS."""
-    kind = config.get("PreemptType", "preempt/none")
-    wanted = "preempt/qos" if lanes.parts_qos else "preempt/partition_prio"
+    kind = config.get("PreemptType", _NO_PREEMPTION)
     if is_by_qos(config) and not lanes.parts_qos:
         seen = f"PreemptType={kind}: parts need a QOS, and {lanes.part_nodes} is a partition"
-        yield Lack(seen, "part_nodes", PART_QOS, file="malleable.toml", is_whole=True)
-    elif kind != wanted:
+        yield _of_settings(seen, PART_QOS)
+    elif not (is_by_qos(config) or kind == "preempt/partition_prio"):
         seen = f"PreemptType={kind}: Slurm does not take parts before whole nodes"
-        yield Lack(seen, "PreemptType", wanted)
+        yield Lack(seen, "PreemptType", "preempt/partition_prio")
     for key in ("PreemptParameters", "SchedulerParameters"):
         options = config.get(key, "").split(",")
         left = [option for option in options if "youngest_first" not in option.lower()]

@@ -478,6 +478,12 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("part-nodes", parts(main={"OverSubscribe": "YES:4"}), "error", "main .*OverSubscribe=NO"),
     ("part-nodes", parts({"SelectType": "select/linear"}), "error", "forgets all jobs"),
     ("part-nodes", parts({"PreemptType": "preempt/qos"}), "error", 'part_nodes = "QOS"'),
+    (
+        "part-nodes",
+        {**parts(), "settings": Settings(site=Site(part_nodes="partz", qos="low"))},
+        "error",
+        'partz is not in site.partitions.*part_nodes = "PARTITION"',
+    ),
     ("part-nodes", parts({"ConstrainDevices": "no"}), "error", "GPUs .*ConstrainDevices=yes"),
     ("part-nodes", parts({"PreemptParameters": "youngest_first"}), "error", "PreemptParameters="),
     (
@@ -546,6 +552,10 @@ FINE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("priority-tier", slurm(main={"PriorityTier": "1", "Nodes": "n[5-8]"})),
     ("priority-tier", slurm(main={"PriorityTier": "1", "Nodes": "n[4-"})),
     ("preempt-qos", qos({}, {})),
+    (  # site.part_nodes is a partition that site.partitions lacks, and no QOS
+        "preempt-qos",
+        {**qos({}, {}), **slurm(), "settings": Settings(site=Site(part_nodes="parts", qos="low"))},
+    ),
     ("usage-factor", qos({}, {})),
     ("over-time-limit", slurm(config={"OverTimeLimit": "5 min"}, ours={"OverTimeLimit": "0"})),
     ("over-time-limit", slurm(main={"OverTimeLimit": "3"})),

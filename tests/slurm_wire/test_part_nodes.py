@@ -103,7 +103,11 @@ MISSING = [
     ({"main": f"{MAIN} Exclusive=NODE"}, "main: OverSubscribe=EXCLUSIVE: its jobs take whole"),
     ({"main": f"{MAIN} ExclusiveUser=YES"}, r"main: ExclusiveUser=YES .*ExclusiveUser=NO"),
     ({"PreemptType": "preempt/qos"}, 'parts is a partition; .* malleable.toml: part_nodes = "QOS"'),
-    ({"lanes": BY_QOS}, r"slurm\.conf: PreemptType=preempt/qos$"),
+    ({"PreemptType": "preempt/none"}, r"slurm\.conf: PreemptType=preempt/partition_prio$"),
+    (
+        {"lanes": BY_QOS},
+        'prio: parts is not in site.partitions, .* malleable.toml: part_nodes = "PARTITION"',
+    ),
     (
         {"lanes": BY_QOS, "main": changed(MAIN, **EXCLUSIVE), "PreemptType": "preempt/qos"},
         r"main: OverSubscribe=EXCLUSIVE: its fragments",

@@ -152,6 +152,16 @@ def test_a_partition_for_parts_of_nodes() -> None:
     assert lua(render_policy(Settings(), slurm_with(), {}), "tostring(p.part_nodes)") == "nil"
 
 
+@pytest.mark.parametrize(("by_qos", "name"), [(True, "low"), (False, "nil")])
+def test_a_qos_for_parts_of_nodes_counts_only_where_qos_decide(by_qos: bool, name: str) -> None:
+    """job_submit gave jobs a misspelled partition as their QOS, and Slurm refused them."""
+    settings = parse('[site]\nqos = "scavenge"\npart_nodes = "low"')
+    known = replace(slurm_with(), preempts_by_qos=by_qos)
+    policy = render_policy(settings, known, {})
+    assert lua(policy, "tostring(p.parts_qos)") == name
+    assert lua(policy, "tostring(p.part_nodes)") == "nil"
+
+
 @pytest.mark.parametrize(
     ("version", "begins"), [((), "gres:"), ((22, 5, 8), "gres:"), ((23, 2, 0), "gres/")]
 )

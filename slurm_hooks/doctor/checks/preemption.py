@@ -202,7 +202,8 @@ def _preempt_qos(facts: Facts) -> Iterator[Finding]:
         )
         return
     rows = {words["Name"]: words for words in known(facts.accounting).qos}
-    qos, parts = {key: qos_of(words) for key, words in rows.items()}, facts.settings.site.parts_qos
+    qos = {key: qos_of(words) for key, words in rows.items()}
+    parts = facts.settings.site.parts_qos if _is_by_qos(slurm) else ""
     for key, each in (("qos", name), ("part_nodes", parts)):
         if each and each not in qos:
             yield error(f"site.{key}: there is no QOS {each}", Run(f"sacctmgr -i add qos {each}"))
