@@ -131,7 +131,7 @@ def to_move(ground: Ground, job: MalleableJob) -> Iterator[Intent]:
 def kept_out(ground: Ground, job: MalleableJob) -> Iterator[Reason]:
     """Say why the job's other fragments do not move to the lane."""
     if job.job_id in ground.seen.without_qos:
-        names = ",".join(ground.settings.site.all_qos)
+        names = ",".join(ground.settings.site.qos_of(job.request.slot is not None))
         yield Reason(Why.TO_LANE, Detail(user=job.user, said=names))
     astray = (f for f in job.stirring if ground.is_astray(f) and f.mark.obstacle == NOT_MOVED)
     yield from islice(filter(None, (in_vain(f, ground.now) for f in astray)), 1)

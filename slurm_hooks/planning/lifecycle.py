@@ -104,13 +104,13 @@ def growable(ground: Ground, job: MalleableJob) -> tuple[Fragment, ...]:
     now = ground.now
     if any(f.depends or f.mark.is_on_hold or is_in_the_way(f, now) for f in job.stirring):
         return ()
+    if ground.slurm.preempts_by_qos and job.job_id in ground.seen.without_qos:
+        return ()
     fragments = job.fragments
     if job.way.zero_is_idle:
         fragments = to_be_started(ground, job)
     if job.request.core:
-        lent = (f for f in fragments if not (f.is_core or ground.is_astray(f)))
-        is_denied = ground.slurm.preempts_by_qos and job.job_id in ground.seen.without_qos
-        fragments = () if is_denied else tuple(lent)
+        fragments = tuple(f for f in fragments if not (f.is_core or ground.is_astray(f)))
     return tuple(f for f in fragments if is_ready(ground, f))
 
 

@@ -102,8 +102,8 @@ _REASON: Forms = {
         "[, which Slurm expects to start at {at}]",
     ),
     Why.TO_LANE: (
-        "its other fragments need QOS {said}, which {user} may not use; an administrator can run "
-        "sacctmgr modify user {user} set qos+={said}",
+        "on idle nodes its fragments need QOS {said}, which {user} may not use; an administrator "
+        "can run sacctmgr modify user {user} set qos+={said}",
         "Slurm refuses to move its other fragments to the partition {said}; a tick tries again "
         "after {until}",
     ),

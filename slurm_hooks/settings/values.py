@@ -78,10 +78,9 @@ class Site:
         """The QOS for parts of nodes, empty if `part_nodes` is a partition."""
         return "" if self.part_nodes in self.partitions else self.part_nodes
 
-    @property
-    def all_qos(self) -> tuple[str, ...]:
-        """Each QOS that a user of malleable jobs needs."""
-        return tuple(filter(None, (self.qos, self.parts_qos)))
+    def qos_of(self, takes_parts: bool) -> tuple[str, ...]:
+        """Each QOS that fragments of a job may get. Parts of nodes get either of two."""
+        return tuple(filter(None, (self.qos, self.parts_qos if takes_parts else "")))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Finds the users that may have the QOS of malleable jobs.
 
-A tick moves fragments of a job with a core as an operator, and Slurm lets an operator give any QOS.
-So the tick asks first.
+A tick gives QOS to fragments of a job with a core, and to parts of nodes where QOS decide. It does
+so as an operator, and Slurm lets an operator give any QOS. So the tick asks first.
 """
 
 from __future__ import annotations
@@ -51,17 +51,22 @@ def with_rights(port: Port, seen: Snapshot, site: Site) -> Snapshot:
 
 
 def needs_qos(job: MalleableJob, site: Site, slurm: Slurm) -> bool:
-    """True if fragments of the job are yet to get the site's QOS: in another partition or, where
-    QOS decide, while none has had it."""
-    if not (site.qos and job.request.core):
+    """True if fragments of the job are yet to get a QOS of the site: in another partition or, where
+    QOS decide, while none has had one."""
+    is_part = bool(site.parts_qos) and job.request.slot is not None
+    if not (site.qos and (job.request.core or is_part)):
         return False
     is_first = slurm.preempts_by_qos and not any(f.mark.qos for f in job.fragments)
     return is_first or any(f.is_astray(site.partitions) for f in job.fragments)
 
 
 def _may(job: MalleableJob, site: Site, rights: Mapping[str, frozenset[str]]) -> bool:
-    """Tell whether the job's user may have the QOS in the account that its fragments get, or in the
-    job's account. If neither is known, any account of the user counts."""
+    """Tell whether the job's user may have each QOS that its fragments may get.
+
+    That is asked of the account that the fragments get, or of the job's account. If neither is
+    known, any account of the user counts.
+    """
     account = (site.account or job.account).lower()
     known = (qos for name, qos in rights.items() if not account or name == account)
-    return any({name.lower() for name in site.all_qos} <= qos for qos in known)
+    wanted = {name.lower() for name in site.qos_of(job.request.slot is not None)}
+    return any(wanted <= qos for qos in known)

@@ -32,6 +32,7 @@ from slurm_hooks.model import (
     PlannedStart,
     Request,
     Said,
+    Slot,
     Snapshot,
     Verb,
     Why,
@@ -145,9 +146,22 @@ def test_no_fragment_gets_a_qos_that_its_user_may_not_have() -> None:
     plan = planned(*cores, settings=settings, without_qos=frozenset({7}))
     assert (moves(plan), by_verb(plan, Verb.QUEUE)) == ([], [0])
     assert texts(plan)[0] == (
-        "its other fragments need QOS scavenge, which nobody may not use; an administrator can "
-        "run sacctmgr modify user nobody set qos+=scavenge"
+        "on idle nodes its fragments need QOS scavenge, which nobody may not use; an administrator "
+        "can run sacctmgr modify user nobody set qos+=scavenge"
     )
+
+
+def test_where_qos_decide_no_part_of_a_node_gets_such_a_qos_either() -> None:
+    settings = Settings(mode=Mode("on"), site=Site(qos="scavenge", part_nodes="low"))
+    request = asking(core=0, slot=Slot("gpu"))
+    slurm = replace(make_slurm(), preempts_by_qos=True)
+    waiting = [in_lane(request, i) for i in range(2)]
+    nodes = [replace(node, gres=(("gpu", 4),)) for node in make_nodes(2)]
+    seen = {"nodes": nodes, "slurm": slurm, "settings": settings}
+    assert by_verb(planned(*waiting, **seen), Verb.GROW)
+    plan = planned(*waiting, **seen, without_qos=frozenset({7}))
+    assert by_verb(plan, Verb.GROW) == []
+    assert texts(plan)[0].startswith("on idle nodes its fragments need QOS scavenge,low, which")
 
 
 def test_fragments_in_the_lane_start_in_holes_while_the_core_waits() -> None:

@@ -6,12 +6,13 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from build import make_fragment, make_job, make_request, make_slurm, make_snapshot
 from slurm_hooks.errors import RetryLater
-from slurm_hooks.model import Snapshot
+from slurm_hooks.model import Slot, Snapshot
 from slurm_hooks.settings.values import Site
 from slurm_hooks.slurm.cluster import parse_cluster
 from slurm_hooks.slurm.live import Asked
@@ -37,8 +38,10 @@ class Told:
         return self._text
 
 
-def seen_of(user: str, account: str = "", lane: str = "main", is_enforced: bool = True) -> Snapshot:
-    request = replace(make_request(1, 3), core=1, lane="malleable")
+def seen_of(
+    user: str, account: str = "", lane: str = "main", is_enforced: bool = True, **asked: Any
+) -> Snapshot:
+    request = replace(make_request(1, 3), **{"core": 1, "lane": "malleable", **asked})
     fragments = (make_fragment(i, request=request, lane=lane) for i in range(3))
     job = replace(make_job(*fragments, request=request, user=user), account=account)
     return make_snapshot(job, slurm=make_slurm(enforces_qos=is_enforced))
@@ -49,6 +52,26 @@ def test_where_qos_decide_fragments_get_the_qos_without_a_move() -> None:
     assert with_rights(Told(SAID), seen, SITE).without_qos == frozenset()
     by_qos = replace(seen, slurm=replace(seen.slurm, preempts_by_qos=True))
     assert with_rights(Told(SAID), by_qos, SITE).without_qos == {7}
+
+
+@pytest.mark.parametrize(
+    ("user", "core", "slot", "denied"),
+    [
+        ("ann", 1, None, False),
+        ("ann", 1, Slot("gpu"), True),
+        ("ann", 0, Slot("gpu"), True),
+        ("bo", 0, Slot("gpu"), False),
+        ("eve", 0, Slot("gpu"), True),
+    ],
+)
+def test_a_user_needs_each_qos_that_fragments_of_the_job_get(
+    user: str, core: int, slot: Slot | None, denied: bool
+) -> None:
+    said = "ann|lab|scavenge\nbo|lab|scavenge,low\neve|lab|low\n"
+    seen = seen_of(user, lane="malleable", core=core, slot=slot)
+    by_qos = replace(seen, slurm=replace(seen.slurm, preempts_by_qos=True))
+    site = Site(qos="scavenge", part_nodes="low")
+    assert with_rights(Told(said), by_qos, site).without_qos == ({7} if denied else frozenset())
 
 
 def test_rows_are_read_in_any_letters() -> None:
