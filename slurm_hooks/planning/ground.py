@@ -54,11 +54,19 @@ class Ground:
     def is_astray(self, fragment: Fragment) -> bool:
         """True if it belongs to the lane of a job with a core, and is in no partition of ours.
 
-        Where QOS decide, it is also astray if it was released without the QOS of the site.
+        Where QOS decide, it is also astray if it was released without the QOS of the site. A move
+        to another partition gives it, so only a fragment in the partition of its core can lack it.
         """
-        lacks_qos = self.gets_qos(fragment) and not fragment.mark.qos
+        is_unmoved = fragment.lane in self._lanes_of_cores.get(fragment.id.job_id, ())
+        lacks_qos = is_unmoved and self.gets_qos(fragment) and not fragment.mark.qos
         is_released = fragment.state not in WAITING_STATES
         return (lacks_qos and is_released) or fragment.is_astray(self.settings.site.partitions)
+
+    @cached_property
+    def _lanes_of_cores(self) -> Mapping[int, frozenset[str]]:
+        """The partitions in which the core of each job waits or runs, by job."""
+        cores = ((job.job_id, job.core) for job in self.seen.jobs if job.request.core)
+        return {job_id: frozenset(f.lane for f in core) for job_id, core in cores}
 
     def gets_qos(self, fragment: Fragment) -> bool:
         """True if it gets QOS and account of the site as it starts.

@@ -135,7 +135,12 @@ def test_where_qos_decide_a_core_may_wait_in_the_lane(denied: frozenset[int]) ->
     assert {(i.qos, i.account) for i in grows} <= {("scavenge", "idle")}
     assert all(i.mark and i.mark.qos == "scavenge" for i in grows)
     by_hand = replace(in_lane(request, 2, RUNNING), mark=make_mark(request))
-    plan = planned(core_of(request, state=RUNNING), by_hand, settings=settings, slurm=slurm)
+    core = core_of(request, state=RUNNING)
+    # The move to the lane gave it the QOS, which the mark has only since a tick released it.
+    plan = planned(core, by_hand, settings=settings, slurm=slurm)
+    assert by_verb(plan, Verb.NOTICE) == []
+    core = replace(core, lane="malleable")
+    plan = planned(core, by_hand, settings=settings, slurm=slurm)
     (leaves,) = (i for i in plan.actions if i.verb is Verb.NOTICE)
     assert (leaves.fragment.index, leaves.cause) == (2, Why.TO_LANE)
 
