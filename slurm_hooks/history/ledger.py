@@ -1,7 +1,7 @@
 """The history of ticks in an SQLite file: a table of events, for the report and the metrics.
 
-A tick only adds events. After a day, events without details become their sums over half an hour.
-After `ledger.keep_days` they are dropped. `standing` has each sum since the file began,
+A tick only adds events. After an hour, events of jobs without details become their sums over five
+minutes, and after a day all over half an hour. After `ledger.keep_days` they are dropped. `standing` has each sum since the file began,
 and the present state, so that metrics read few rows. The ledger decides no question about jobs, and
 no tick depends on it: the truth is in Slurm. Times are epoch seconds by slurmctld's clock.
 """
@@ -23,8 +23,10 @@ from slurm_hooks.model.snapshot.codec import from_data, to_data
 
 _log = logging.getLogger(__name__)
 DAY_S = 86_400
-SINGLE_S = DAY_S  # so long every event is kept
-SUM_S = 1800  # the span of a sum: a divisor of the hour
+SUMS = (  # which events become sums, after how many seconds, and over how many: parts of an hour
+    ("job > 0", 3600, 300),
+    ("job >= 0", DAY_S, 1800),
+)
 AT_ONCE = 5000  # rows that a tick drops
 FULL = 0.9  # of the size allowed: beyond it the oldest events are dropped
 _ADDS_UP = (  # also ticks of the same second, by Slurm's clock
@@ -145,7 +147,8 @@ def prune(ledger: sqlite3.Connection, now_s: float, keep_s: float, max_mib: int)
 
     The number of rows is bounded, so that a tick does not wait for it.
     """
-    _add_up(ledger, now_s - SINGLE_S)
+    for which, after_s, sum_s in SUMS:
+        _add_up(ledger, which, now_s - after_s, sum_s)
     since = now_s - keep_s
     if used_bytes(ledger) > FULL * max_mib * 2**20:
         since = max(since, _early(ledger, now_s))
@@ -156,26 +159,27 @@ def prune(ledger: sqlite3.Connection, now_s: float, keep_s: float, max_mib: int)
     give_back(ledger, AT_ONCE)
 
 
-def _add_up(ledger: sqlite3.Connection, before_s: float) -> None:
-    """Replace the events of the next half hour before `before_s` by their sums.
+def _add_up(ledger: sqlite3.Connection, which: str, before_s: float, sum_s: int) -> None:
+    """Replace the events of the next `sum_s` before `before_s` by their sums.
 
-    The events of a tick are from before the tick, so a tick on the hour belongs to the half hour
-    that ends. A tick adds events of a single half hour at most, so one a tick is enough. A clock
-    that was ahead and is set back moves the end of the sums back."""
-    mine = f"WHERE name = '{_ADDED_UP}'"
+    The events of a tick are from before the tick, so a tick on the hour belongs to the span that
+    ends. A tick adds events of few spans, mostly of one, so one a tick is enough. A clock that was
+    ahead and is set back moves the end of the sums back."""
+    mine = f"WHERE name = '{_ADDED_UP}' AND label = '{which}'"
     ledger.execute(f"UPDATE standing SET value = min(value, ?) {mine}", (before_s,))
     (done_s,) = ledger.execute(f"SELECT value FROM standing {mine}").fetchone() or (0.0,)
     plain = "FROM event WHERE at > ? AND at <= ? AND more = ''"
     first = ledger.execute(f"SELECT at {plain} ORDER BY at LIMIT 1", (done_s, before_s)).fetchone()
-    if first is None or (end_s := -(-first[0] // SUM_S) * SUM_S) > before_s:
+    if first is None or (end_s := -(-first[0] // sum_s) * sum_s) > before_s:
         return
     span = (done_s, end_s)
     (last_s,) = ledger.execute(f"SELECT max(at) {plain}", span).fetchone()
+    plain = f"{plain} AND {which}"
     sums = ledger.execute(f"SELECT name, label, job, {TOTAL} {plain} GROUP BY 1, 2, 3", span)
     rows = [(last_s, name, label, job, 0, value, "") for name, label, job, value in sums]
     ledger.execute(f"DELETE {plain}", span)
     ledger.executemany("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
-    ledger.execute("REPLACE INTO standing VALUES (?, '', ?, 1)", (_ADDED_UP, end_s))
+    ledger.execute("REPLACE INTO standing VALUES (?, ?, ?, 1)", (_ADDED_UP, which, end_s))
 
 
 def _early(ledger: sqlite3.Connection, now_s: float) -> float:

@@ -557,6 +557,16 @@ def test_events_are_added_up_again_after_a_clock_was_ahead(settings: Settings) -
         assert ledger.execute(old).fetchone()[0] < 60
 
 
+def test_after_an_hour_a_job_has_a_row_for_five_minutes(settings: Settings) -> None:
+    book(settings, *(record(20.0 * step, jobs=(7, 8)) for step in range(3 * 180 + 1)))
+    with closing(sqlite3.connect(path_of(settings))) as ledger:
+        rows = "SELECT count(*), sum(value) FROM event WHERE job > 0 AND at <= ?"
+        assert ledger.execute(rows, (START + 2 * 3600,)).fetchone() == (2 * 25, 2 * 3 * 361)
+    until = BEGIN + timedelta(minutes=45)
+    sums = totals_of(settings, replace(ALL, until=until))
+    assert (sums.node_s, sums.ticks.count, sums.last) == (2 * 3 * 136, 136, until)
+
+
 FULL_TICKS = 166_000  # fill more than 0.9 of 4 MiB
 
 
