@@ -1,9 +1,10 @@
 """The history of ticks in an SQLite file: a table of events, for the report and the metrics.
 
 A tick only adds events. After an hour, events of jobs without details become their sums over five
-minutes, and after a day all over half an hour. After `ledger.keep_days` they are dropped. `standing` has each sum since the file began,
-and the present state, so that metrics read few rows. The ledger decides no question about jobs, and
-no tick depends on it: the truth is in Slurm. Times are epoch seconds by slurmctld's clock.
+minutes, and after a day all over half an hour. After `ledger.keep_days` they are dropped.
+`standing` has each sum since the file began, and the present state, so that metrics read few rows.
+The ledger decides no question about jobs, and no tick depends on it: the truth is in Slurm. Times
+are epoch seconds by slurmctld's clock.
 """
 
 from __future__ import annotations
