@@ -35,6 +35,7 @@ _ADDS_UP = (  # also ticks of the same second, by Slurm's clock
     "ELSE value + excluded.value END"
 )
 _ADDED_UP = "added_up_timestamp_seconds"  # in `standing`: up to there events have become sums
+_Known = dict[int, tuple[int, Optional[JobLine]]]  # key and line by job
 TOTAL = f"CASE name WHEN '{LONGEST}' THEN max(value) ELSE sum(value) END"  # of events alike
 
 
@@ -104,9 +105,7 @@ def write(ledger: sqlite3.Connection, record: Record, accounts: Mapping[int, str
     ledger.execute("REPLACE INTO last VALUES (1, ?)", (_text(record.seen),))
 
 
-def known_lines(
-    ledger: sqlite3.Connection, record: Record
-) -> dict[int, tuple[int, Optional[JobLine]]]:
+def known_lines(ledger: sqlite3.Connection, record: Record) -> _Known:
     """Return key and line of each job of the record that has a line.
 
     A job with the same number and user is the same job if a tick saw it in the last day or in the
@@ -164,8 +163,8 @@ def _add_up(ledger: sqlite3.Connection, which: str, before_s: float, sum_s: int)
     """Replace the events of the next `sum_s` before `before_s` by their sums.
 
     The events of a tick are from before the tick, so a tick on the hour belongs to the span that
-    ends. A tick adds events of few spans, mostly of one, so one a tick is enough. A clock that was
-    ahead and is set back moves the end of the sums back."""
+    ends. A tick adds events of few spans, so one a tick is enough. A clock that was ahead and is
+    set back moves the end of the sums back."""
     mine = f"WHERE name = '{_ADDED_UP}' AND label = '{which}'"
     ledger.execute(f"UPDATE standing SET value = min(value, ?) {mine}", (before_s,))
     (done_s,) = ledger.execute(f"SELECT value FROM standing {mine}").fetchone() or (0.0,)

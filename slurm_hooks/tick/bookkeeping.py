@@ -64,8 +64,7 @@ def summaries(settings: Settings, seen: Snapshot, plan: Plan) -> dict[int, str]:
         with reading(ledger_path(settings.tick.state_dir)) as ledger:
             last = last_seen(ledger)
             record = record_of(last, seen, plan, Cost(0, 0, 0, 0, 0), settings)
-            rows = known_lines(ledger, record)
-        known = {job_id: line for job_id, (_, line) in rows.items() if line}
+            known = {i: line for i, (_, line) in known_lines(ledger, record).items() if line}
         lines = lines_after(known, record)
         return {job_id: lines[job_id].summary for job_id in closing if job_id in known}
     except Exception as error:  # a missing line must not fail a tick
