@@ -162,8 +162,8 @@ def _leavers(situation: Situation, targets: Mapping[ClassKey, int], pool: Pool) 
     """The fragments beyond the target of their class.
 
     Fragments that have not started leave first. Then the shortest lease leaves, in a pool the
-    youngest fragment. A fragment of many slots may exceed the surplus. A gang keeps it if it needs
-    it to go on.
+    youngest fragment. A fragment of many slots may exceed the surplus. The job keeps it if it would
+    fall below its least.
     """
     job, going = situation.job, []
     rank = _usefulness if job.way.works_as_one else _age
@@ -173,7 +173,7 @@ def _leavers(situation: Situation, targets: Mapping[ClassKey, int], pool: Pool) 
         for fragment in sorted(held, key=lambda f: (pool.size([f]) > surplus, rank(f))):
             if surplus <= 0:
                 break
-            is_needed = situation.job.way.needs_min and left - fragment.size < situation.least
+            is_needed = left - fragment.size < situation.least
             if situation.share is not None and is_needed and any(targets.values()):
                 continue
             going.append(fragment)

@@ -441,6 +441,22 @@ def test_all_parts_that_leave_a_node_are_on_their_way_out() -> None:
     assert sum(pool.coming.values()) == 4
 
 
+@pytest.mark.parametrize("low", [0, 1, 4])
+def test_a_pool_that_shares_with_a_new_job_keeps_its_least(low: int) -> None:
+    """Each of its fragments is larger than what it has to give. Nodes have 4 GPUs here."""
+    asked, whole = request(low, 8, engine="pool"), request(1, 2, slot=None, engine="pool")
+    sizes = {"n1": 3, "n2": 1, "n4": 4}
+    parts = (part(n, name, size, asked) for n, (name, size) in enumerate(sizes.items()))
+    beside = job(whole, part(0, "n3", 0, whole, job_id=6), held=1, job_id=6)
+    used = {"n1": 4, "n2": 2, "n3": 4, "n4": 4}
+    small = {"cpus": 16, "memory_mib": 128_000, "gres": gpus(4).gres}
+    states = {2: NodeState.SHARED, 4: NodeState.BUSY}
+    nodes = [replace(node(n, used=u), **small, state=states[u]) for n, u in used.items()]
+    plan = plan_of(beside, job(asked, *parts), job(asked, held=8, job_id=8), nodes=nodes)
+    planned = {each.job_id: each.nodes_planned for each in plan.jobs}
+    assert planned[7] >= max(low, 1)
+
+
 def test_a_gang_grows_on_nodes_of_its_type() -> None:
     asked = request(1, 8)
     nodes = [node("n1", kind="h100", used=8), node("n2", kind="h100", used=6)]
