@@ -32,6 +32,7 @@ _REASONS = tuple(reason.value for reason in Of.IDLE.whys)
 _ENDS = tuple(kind.value for kind in Of.END.whys)
 _USES = ("ours", "others", "out_of_service", "idle")
 _PLACES = tuple(asdict(NOT_UNUSED))
+_OPTIONAL = ("where", _PLACES, "", True)
 _WHERE = "on idle nodes, on partly used nodes, or stranded: without a CPU or memory beside them"
 _HARVESTED = "Node-seconds that malleable jobs ran on nodes that others left idle"
 
@@ -80,11 +81,7 @@ _COUNTERS = (
         "Node-seconds since their starts of fragments that were interrupted",
         *("how", tuple(sorted(kind.value for kind in INTERRUPTIONS)), "ended_node_seconds"),
     ),
-    _Row(
-        "unused_gpu_seconds",
-        f"GPUs that no job used, times seconds, {_WHERE}",
-        *("where", _PLACES, "", True),
-    ),
+    _Row("unused_gpu_seconds", f"GPUs that no job used, times seconds, {_WHERE}", *_OPTIONAL),
     _Row("unused_cpu_seconds", f"CPUs that no job used, times seconds, {_WHERE}", "where", _PLACES),
 )
 _STANDING = (
@@ -103,16 +100,8 @@ _STANDING = (
     ),
     _Row("nodes", "Nodes of the malleable partitions in the last tick", "use", _USES),
     _Row("idle_nodes", "Idle nodes, by reason", "reason", _REASONS),
-    _Row(
-        "unused_gpus",
-        f"GPUs that no job used in the last tick, {_WHERE}",
-        *("where", _PLACES, "", True),
-    ),
-    _Row(
-        "unused_cpus",
-        f"CPUs that no job used in the last tick, {_WHERE}",
-        *("where", _PLACES, "", True),
-    ),
+    _Row("unused_gpus", f"GPUs that no job used in the last tick, {_WHERE}", *_OPTIONAL),
+    _Row("unused_cpus", f"CPUs that no job used in the last tick, {_WHERE}", *_OPTIONAL),
 )
 
 

@@ -232,14 +232,9 @@ def loop_in(ledger: sqlite3.Connection, job_id: int, now: datetime) -> Optional[
         f"WHERE job_id = ? AND at >= ? AND more > '' AND name = '{ENDS}' ORDER BY at",
         (job_id, now.timestamp() - LOOP_S),
     )
-    details = ((at, label, json.loads(more)) for at, label, more in rows)
-    return loop_of(
-        [
-            Loss(at, run["taker"], tuple(run["taken"]))
-            for at, label, run in details
-            if label == Why.PREEMPTED.value or run["taker"]
-        ]
-    )
+    runs = ((at, label, json.loads(more)) for at, label, more in rows)
+    taken = ((at, run) for at, how, run in runs if how == Why.PREEMPTED.value or run["taker"])
+    return loop_of([Loss(at, run["taker"], tuple(run["taken"])) for at, run in taken])
 
 
 def standing(ledger: sqlite3.Connection) -> Standing:

@@ -20,14 +20,7 @@ from slurm_hooks.model import (
 from slurm_hooks.model.ends import is_death, requeue_of
 
 OCCUPIES = frozenset({FragmentState.RUNNING, FragmentState.SUSPENDED, FragmentState.ENDING})
-_ON = frozenset(
-    {
-        FragmentState.RUNNING,
-        FragmentState.SUSPENDED,
-        FragmentState.ENDING,  # the way it ends is unknown until its end
-        FragmentState.UNKNOWN,
-    }
-)
+_ON = OCCUPIES | {FragmentState.UNKNOWN}  # while ENDING, the way it ends is unknown
 
 
 def in_holes(seen: Snapshot) -> Iterator[Fragment]:
