@@ -6,12 +6,14 @@ No count changes for it, and a node with a longer hole still comes first.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence, Sized
-from typing import NamedTuple, Optional
+from collections.abc import Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
 
 from slurm_hooks.planning.node_classes import ClassKey, Pool, natural
 
 _Kind = tuple[ClassKey, int]  # nodes of a class with so many free units
+_Rank = tuple[int, int, int, tuple[tuple[int, int, str], ...], str]
 
 
 class Room(NamedTuple):
@@ -29,36 +31,59 @@ def take_near(pool: Pool, rooms: Sequence[Room], own: Counter[str], together: in
     come first, then the switch with most of its count. Of equal switches, the switch with the
     fewest other units comes first.
     """
-    names = [""] * len(rooms)
-    wanted: dict[_Kind, deque[int]] = {}
-    for index, room in enumerate(rooms):
-        wanted.setdefault((room.key, room.free), deque()).append(index)
+    search = _Search(pool, rooms, own)
     for step in sorted({together, 1}, reverse=True):
-        while best := _nearest(pool, wanted, own, step):
-            switch, numbers = best
-            for kind, number in numbers.items():
-                for index in (wanted[kind].popleft() for _ in range(number)):
-                    names[index] = pool.free[kind[0]].take(kind[1], rooms[index].taken, switch)
-    return names
+        while search.take_longest(step):
+            pass
+    return search.names
 
 
-def _nearest(
-    pool: Pool, wanted: Mapping[_Kind, Sized], own: Counter[str], step: int
-) -> Optional[tuple[str, dict[_Kind, int]]]:
-    """The switch to take nodes from, and how many of each kind. None if no step fits a switch."""
-    there: dict[str, dict[_Kind, int]] = {}
-    free: Counter[str] = Counter()
-    for kind, indexes in wanted.items():
-        key, units = kind
-        for switch, number in pool.free[key].by_switch(units).items() if indexes else ():
-            free[switch] += number * units
-            if number >= step <= len(indexes):
-                there.setdefault(switch, {})[kind] = min(number, len(indexes)) // step * step
+class _Search:
+    def __init__(self, pool: Pool, rooms: Sequence[Room], own: Counter[str]) -> None:
+        self.names = [""] * len(rooms)
+        self._pool, self._rooms, self._own = pool, rooms, own
+        self._wanted: dict[_Kind, deque[int]] = {}
+        for index, room in enumerate(rooms):
+            self._wanted.setdefault((room.key, room.free), deque()).append(index)
 
-    def rank(switch: str) -> tuple[int, int, int, tuple[tuple[int, int, str], ...], str]:
-        units = sum(number * units for (_, units), number in there[switch].items())
-        is_own = own[switch] if switch else 0
-        return -is_own, -units, free[switch] - units, natural(switch), switch
+    def take_longest(self, step: int) -> bool:
+        """Take the wanted nodes that have the longest holes. Tell whether there were any."""
+        there = self._on_switches()
+        ranks = [self._rank(switch, there[switch], step) for switch in there]
+        heapify(ranks)
+        is_any = False
+        while ranks:  # a switch only falls while others are taken, so check the first again
+            switch = heappop(ranks)[-1]
+            rank = self._rank(switch, there[switch], step)
+            if ranks and rank > ranks[0]:
+                heappush(ranks, rank)
+            elif rank[1]:
+                self._take(switch, there[switch], step)
+                is_any = True
+        return is_any
 
-    best = min(there, key=rank, default=None)
-    return None if best is None else (best, there[best])
+    def _on_switches(self) -> dict[str, dict[_Kind, int]]:
+        """Count the wanted nodes of each kind on each switch."""
+        numbers_by_switch: dict[str, dict[_Kind, int]] = {}
+        for (key, free), wanted in self._wanted.items():
+            numbers = self._pool.free[key].by_switch(free) if wanted else {}
+            for switch, number in numbers.items():
+                numbers_by_switch.setdefault(switch, {})[key, free] = number
+        return numbers_by_switch
+
+    def _rank(self, switch: str, there: Mapping[_Kind, int], step: int) -> _Rank:
+        taken = self._count(there, step)
+        units = sum(number * free for (_, free), number in taken.items())
+        spare = sum(number * free for (_, free), number in there.items()) - units
+        is_own = self._own[switch] if units and switch else 0
+        return -is_own, -units, spare, natural(switch), switch
+
+    def _count(self, there: Mapping[_Kind, int], step: int) -> dict[_Kind, int]:
+        return {k: min(n, len(self._wanted[k])) // step * step for k, n in there.items()}
+
+    def _take(self, switch: str, there: Mapping[_Kind, int], step: int) -> None:
+        for (key, free), number in self._count(there, step).items():
+            for _ in range(number):
+                index = self._wanted[key, free].popleft()
+                taken = self._rooms[index].taken
+                self.names[index] = self._pool.free[key].take(free, taken, switch)
