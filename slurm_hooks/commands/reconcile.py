@@ -64,7 +64,7 @@ def _reconcile(arguments: argparse.Namespace) -> int:
 
 
 def _loop(arguments: argparse.Namespace, sleep: Callable[[float], Optional[bool]]) -> int:
-    """Run ticks until `sleep` returns True. With --for no tick starts after that time.
+    """Run ticks until `sleep` returns True. With --for no tick starts from that time on.
 
     A tick that takes longer than the interval delays the next. Missed ticks are not repeated.
     Return the exit code of the last tick. Raises NoTickForLong.
@@ -74,7 +74,7 @@ def _loop(arguments: argparse.Namespace, sleep: Callable[[float], Optional[bool]
         start, gap_s = time.monotonic(), arguments.loop or _every_s(arguments)
         code = _tolerant_tick(arguments, began, gap_s)
         left_s = max(0.0, gap_s - (time.monotonic() - start))
-        is_over = arguments.end_after and time.monotonic() + left_s > began + arguments.end_after
+        is_over = arguments.end_after and time.monotonic() + left_s >= began + arguments.end_after
         if is_over or sleep(left_s):
             return code
 

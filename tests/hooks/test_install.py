@@ -94,7 +94,7 @@ def test_ticks_only_observe_until_a_person_says_more(root: Path) -> None:
 def test_unit_and_cron_line_name_the_program_that_is_there(root: Path) -> None:
     unit = (root / "usr/lib/systemd/system/slurm-malleable.service").read_text()
     assert re.findall(r"^ExecStart=(.*)$", unit, re.M) == [
-        "/opt/malleable/bin/malleable reconcile --loop --for 25"
+        "/opt/malleable/bin/malleable reconcile --loop --for 30"
     ]
     cron = (root / "usr/share/slurm-malleable/cron/slurm-malleable").read_text()
     assert "$(/opt/malleable/bin/malleable reconcile" in cron

@@ -78,7 +78,7 @@ def test_the_units_hold(packages: Packages, root: Root) -> None:
     assert "slurm-malleable" not in done.stdout + done.stderr
     text = root.run(["cat", units[0]]).stdout
     assert "User=slurm-malleable\n" in text
-    assert "ExecStart=/usr/bin/malleable reconcile --loop --for 25\n" in text
+    assert "ExecStart=/usr/bin/malleable reconcile --loop --for 30\n" in text
 
 
 def test_the_command_needs_only_its_own_directory(packages: Packages, root: Root) -> None:

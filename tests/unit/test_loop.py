@@ -79,8 +79,8 @@ class Clock:
 @pytest.mark.parametrize(
     ("loop_s", "end_after", "every_s", "took_s", "expected"),
     [
-        (0.0, 25.0, 30.0, 1.0, [(0.0, 30.0)]),  # the timer's
-        (0.0, 25.0, 10.0, 1.0, [(0.0, 10.0), (10.0, 10.0), (20.0, 10.0)]),
+        (0.0, 30.0, 30.0, 1.0, [(0.0, 30.0)]),  # the timer's
+        (0.0, 30.0, 10.0, 1.0, [(0.0, 10.0), (10.0, 10.0), (20.0, 10.0)]),
         (5.0, 12.0, 30.0, 0.0, [(0.0, 5.0), (5.0, 5.0), (10.0, 5.0)]),
         (5.0, 22.0, 30.0, 7.0, [(0.0, 5.0), (7.0, 5.0), (14.0, 5.0), (21.0, 5.0)]),  # late
         (60.0, 1.0, 30.0, 0.0, [(0.0, 60.0)]),  # cron's
@@ -110,6 +110,38 @@ def test_a_tick_gets_the_time_of_the_next_tick(
     given = argparse.Namespace(settings=None, loop=loop_s, end_after=end_after)
     reconcile._loop(given, clock.sleep)
     assert calls == expected
+
+
+@pytest.mark.parametrize("every_s", [5.0, 7.0, 10.0, 13.0, 25.0, 30.0])
+def test_the_timer_lets_no_tick_come_later_than_told(
+    monkeypatch: pytest.MonkeyPatch, every_s: float
+) -> None:
+    """A tick that is told too short a time gives notices too late."""
+    units = Path(__file__).parents[2] / "etc" / "systemd"
+    service = (units / "slurm-malleable.service").read_text()
+    timer = (units / "slurm-malleable.timer").read_text()
+    end_after, period_s = (
+        float(re.search(pattern, text)[1])  # type: ignore[index]
+        for pattern, text in ((r"--for (\d+)", service), (r"OnUnitActiveSec=(\d+)", timer))
+    )
+    clock, ticks = Clock(), []
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(reconcile, "_every_s", lambda _: every_s)
+
+    def tick(_: argparse.Namespace, __: float, until_next_s: float) -> int:
+        ticks.append((clock.now, until_next_s))
+        clock.now += 0.3
+        return 0
+
+    monkeypatch.setattr(reconcile, "_tolerant_tick", tick)
+    for _ in range(4):
+        started = clock.now
+        reconcile._loop(argparse.Namespace(loop=0.0, end_after=end_after), clock.sleep)
+        clock.now = max(clock.now, started + period_s)
+    late = [
+        (at, then) for (at, told), (then, _) in zip(ticks, ticks[1:]) if then - at > told + 1e-6
+    ]
+    assert not late
 
 
 def test_for_without_loop_is_refused(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
