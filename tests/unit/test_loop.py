@@ -139,7 +139,7 @@ def test_the_timer_lets_no_tick_come_later_than_told(
         reconcile._loop(argparse.Namespace(loop=0.0, end_after=end_after), clock.sleep)
         clock.now = max(clock.now, started + period_s)
     late = [
-        (at, then) for (at, told), (then, _) in zip(ticks, ticks[1:]) if then - at > told + 1e-6
+        (at, then) for (at, gap_s), (then, _) in zip(ticks, ticks[1:]) if then - at > gap_s + 1e-6
     ]
     assert not late
 
