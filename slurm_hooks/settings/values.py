@@ -149,7 +149,7 @@ class Tick:
     """The way in which the reconciler runs."""
 
     lock: str = field(default="/run/slurm-malleable/tick.lock", metadata={"path": True})
-    every_s: float = _number(30, 1, 600)
+    every_s: float = _number(10, 1, 600)
     command_timeout_s: float = _number(10, 1, 300)
     slurm_bin: str = field(default="", metadata={"path": True})
     state_dir: str = field(default="/var/lib/slurm-malleable", metadata={"path": True})

@@ -45,9 +45,9 @@ from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import claims_of, latest_end, lease_within
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.report.why import note_text, reason_text
-from slurm_hooks.settings.values import Mode, Settings
+from slurm_hooks.settings.values import Mode, Settings, Tick
 
-SETTINGS = Settings(mode=Mode("on"))
+SETTINGS = Settings(mode=Mode("on"), tick=Tick(every_s=30))
 LEASE = SETTINGS.lease
 CURVES = {1: Curve(((0, 0.0), (1, 1.0), (6, 1.05))), 2: Curve(((0, 0.0), (6, 6.0)))}
 ID = FragmentId(7, 0)

@@ -37,9 +37,9 @@ from slurm_hooks.planning.check import Half, check
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import Holes
 from slurm_hooks.planning.interruptions import interruptions_of, pays_to_stay
-from slurm_hooks.settings.values import Mode, Settings
+from slurm_hooks.settings.values import Mode, Settings, Tick
 
-SETTINGS = Settings(mode=Mode("on"))
+SETTINGS = Settings(mode=Mode("on"), tick=Tick(every_s=30))
 RUNNING = FragmentState.RUNNING
 FLEE_S = 140.0  # margin, KillWait, notice and a tick
 
@@ -113,7 +113,7 @@ def test_a_reservation_is_a_wall_for_every_job() -> None:
     nodes = make_nodes(2, NodeState.BUSY)
     sooner = [plan_start(["n1"], 100)]  # hides the reservation behind it
     walls = [reserve(["n1"], 130), reserve(["n2"], 600)]
-    plan = plan_for(make_snapshot(job, nodes=nodes, planned=sooner, reservations=walls))
+    plan = plan_for(make_snapshot(job, nodes=nodes, planned=sooner, reservations=walls), SETTINGS)
     assert list(noticed(plan)) == [0]
     causes = {a.fragment.index: (a.end, a.cause) for a in plan.actions if a.end is not None}
     assert causes[1][0] <= after(510)  # the margin and KillWait before it

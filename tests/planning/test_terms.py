@@ -37,7 +37,7 @@ from slurm_hooks.model import (
 from slurm_hooks.model.lane import Lane
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.report.text import explain_lines
-from slurm_hooks.settings.values import Mode, Settings, Site
+from slurm_hooks.settings.values import Mode, Settings, Site, Tick
 
 KILL_WAIT_S = 30
 LEASE_S = 600
@@ -64,7 +64,7 @@ def test_a_job_waits_for_exempt_time_grace_and_kill_wait(
     assert longest == timedelta(seconds=wait_s)
 
 
-SETTINGS = Settings(mode=Mode("on"))
+SETTINGS = Settings(mode=Mode("on"), tick=Tick(every_s=30))
 RUNNING = FragmentState.RUNNING
 LEAD_S = 20 + 30  # the shipped notice, and a tick
 EARLY_S = 60 + 30  # the margin, and KillWait
@@ -126,7 +126,7 @@ def test_a_fragment_leaves_by_its_grace_before_a_hole_closes(grace_s: float) -> 
     for extra_s, leavers in ((-1, [0]), (1, [])):
         wall = reserve(["n1"], EARLY_S + lead_s + extra_s)
         seen = busy(make_job(runner()), reservations=[wall], **lane(grace_s))
-        assert list(noticed(plan_for(seen))) == leavers
+        assert list(noticed(plan_for(seen, SETTINGS))) == leavers
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_no_fragment_outlives_the_limit_of_its_partition(
     most_s: Optional[float], cause: Optional[Why]
 ) -> None:
     """Renewals would have no end, because Slurm lets an administrator exceed MaxTime."""
-    plan = plan_for(busy(make_job(runner(start_s=-600)), **lane(most_s=most_s)))
+    plan = plan_for(busy(make_job(runner(start_s=-600)), **lane(most_s=most_s)), SETTINGS)
     assert noticed(plan).get(0) is cause
 
 

@@ -160,8 +160,8 @@ def test_tables_and_pictures(words, tmp_path, capsys):
         ),
         (["--queue", __file__], "is no JSON: "),
         (["--core", "9999"], "--core 9999: a job of the queue has"),
-        (["--latency", "40"], "shorter than a tick, 30 s"),
-        (["--latency", "20"], "shorter than a notice, 20 s"),
+        (["--latency", "40", "--tick", "30"], "shorter than a tick, 30 s"),
+        (["--latency", "20", "--tick", "30"], "shorter than a notice, 20 s"),
     ],
 )
 def test_each_fault_is_a_single_line(words, capsys, extra, said):

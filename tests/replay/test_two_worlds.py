@@ -20,7 +20,7 @@ from slurm_hooks.replay.record import Interval, Record
 from slurm_hooks.replay.work import kind
 from slurm_hooks.settings.values import Mode, Settings
 
-TICK_S = 30
+TICK_S = 10  # as shipped
 MARK = "malleable{min=1,max=3,unit=1,engine=torchrun,frags=3,lease=600,hole=120,not=-}"
 NODES = 3
 LONG_S = 3_000

@@ -18,7 +18,7 @@ from slurm_hooks.replay.world.calendar import calendar_of
 from slurm_hooks.replay.world.member import Terms
 from slurm_hooks.replay.world.planners import Planner, Shipped
 from slurm_hooks.replay.world.world import World
-from slurm_hooks.settings.values import Mode, Settings
+from slurm_hooks.settings.values import Mode, Settings, Tick
 
 SLURM = Slurm((23, 11, 4), timedelta(seconds=30), timedelta(seconds=300), 1001)
 SIX_FOUR_COSTS = Costs(SIX_FOUR, latency_s=2.0)
@@ -34,9 +34,9 @@ class Asked(Shipped):
 
 
 def settings_for(rescale: Rescale) -> Settings:
-    """The shipped settings, with the costs of the jobs."""
-    plan = replace(Settings(mode=Mode("on")).plan, grow_s=rescale.up_s, shrink_s=rescale.down_s)
-    return replace(Settings(mode=Mode("on")), plan=plan)
+    """The shipped settings with a tick every half minute, and the costs of the jobs."""
+    plan = replace(Settings().plan, grow_s=rescale.up_s, shrink_s=rescale.down_s)
+    return Settings(mode=Mode("on"), tick=Tick(every_s=30), plan=plan)
 
 
 def world(

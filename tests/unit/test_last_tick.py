@@ -34,6 +34,8 @@ def said(capsys: Output, *words: str) -> str:
 # The ledger is the only file of the two that ordinary users can see.
 @pytest.mark.parametrize("name", ["tick.lock.done", "state/ledger.sqlite"])
 def test_a_silence_of_two_intervals_is_reported(capsys: Output, site: Path, name: str) -> None:
+    settings = site / "malleable.toml"
+    settings.write_text(f"{settings.read_text()}every_s = 30\n")
     job = job_id(capsys)
     for words in (["status"], ["status", job], ["explain", job]):
         ran(site, 75, name)

@@ -306,7 +306,7 @@ def test_off_while_slurm_is_away(capsys: Output, site: Path) -> None:
     code, out, err = run(capsys, "off")
     assert code == 0
     assert "switched off" in out
-    assert "the next tick sends the fragments away, within 30 s" in err
+    assert "the next tick sends the fragments away, within 10 s" in err
 
 
 def test_off_has_an_exit_code_if_slurm_refuses_a_change(capsys: Output, site: Path) -> None:
