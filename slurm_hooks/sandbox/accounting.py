@@ -143,14 +143,15 @@ def _start_daemon(slurm: Installation, layout: Layout) -> Process:
 
 def fill(run: Run, layout: Layout) -> None:
     """Adds the cluster, an account with users, and the QOS `scavenge`, which `normal` preempts. If
-    nodes have GPUs, it preempts the QOS `parts` first."""
-    cluster, has_gpus = layout.cluster, layout.conf.with_name("gres.conf").exists()
-    yielding = f"{SCAVENGE},{PART_NODES}" if has_gpus else SCAVENGE
+    nodes have GPUs and this project is installed, it preempts the QOS `parts` first."""
+    needed = (layout.conf.with_name(name) for name in ("gres.conf", "plugstack.conf"))
+    cluster, has_parts = layout.cluster, all(path.exists() for path in needed)
+    yielding = f"{SCAVENGE},{PART_NODES}" if has_parts else SCAVENGE
     users = [name for name in dict.fromkeys((layout.user, *USERS)) if _is_known(name)]
     commands = (
         ("add", "cluster", cluster),
         ("add", "qos", yielding, "UsageFactor=0", "Priority=0"),
-        ("modify", "qos", SCAVENGE, "set", f"Priority={int(has_gpus)}"),
+        ("modify", "qos", SCAVENGE, "set", f"Priority={int(has_parts)}"),
         ("modify", "qos", "normal", "set", f"Preempt+={yielding}"),
         ("add", "account", ACCOUNT, f"Cluster={cluster}"),
         ("add", "user", ",".join(users), f"Account={ACCOUNT}", f"Cluster={cluster}"),
