@@ -34,6 +34,7 @@ from slurm_hooks.model.resources import NO_RESOURCES
 from slurm_hooks.planning.ground import Ground
 
 MINUTE = timedelta(minutes=1)  # Slurm keeps time limits in whole minutes
+_Users = tuple[str, bool]
 START = timedelta(seconds=5)  # from release to start: 0.9 to 1.8 s were seen (22.05.8)
 
 
@@ -200,8 +201,8 @@ class Holes(dict[str, Hole]):
 
         Empty if there is no such node.
         """
-        names = (idle.node.name for idle in self._replacements(shared))
-        return min((name for name in names if name not in given), default="")
+        rows = (self._idle.get(users, ()) for users in self._users(shared.node))
+        return min((name for row in rows for name in row if name not in given), default="")
 
     def is_in_the_way(self, fragment: Fragment, hole: Hole) -> bool:
         """Tell whether the fragment scatters jobs of others.
@@ -213,29 +214,28 @@ class Holes(dict[str, Hole]):
             part_nodes = self._ground.settings.site.part_nodes
             is_part = bool(part_nodes) and part_nodes in (fragment.mark.qos, fragment.lane)
             return is_part and self.lane(hole) != part_nodes
-        since = self._ground.now - self._ground.until_next  # the last tick
-        ends = (idle.node.idle_since for idle in self._replacements(hole))
-        return any(end is not None and end <= since for end in ends)
-
-    def _replacements(self, shared: Hole) -> Iterator[Hole]:
-        """The idle nodes that jobs on the shared node could use.
-
-        A node without GPUs does not serve in place of a node with GPUs.
-        """
-        rows = (self._idle.get(lane, ()) for lane in self._others(shared.node))
-        for idle in (hole for row in rows for hole in row):
-            if idle.node.total.gpus or not shared.node.total.gpus:
-                yield idle
+        return not self._left_idle.isdisjoint(self._users(hole.node))
 
     @cached_property
-    def _idle(self) -> dict[str, list[Hole]]:
-        """Idle nodes beyond the headroom by the partitions of others, open for long enough."""
-        by_lane: dict[str, list[Hole]] = {}
-        for hole in self.values():
-            if hole.is_idle and self._is_open(hole) and hole.node.name not in self.headroom:
-                for lane in self._others(hole.node):
-                    by_lane.setdefault(lane, []).append(hole)
-        return by_lane
+    def _left_idle(self) -> frozenset[_Users]:
+        """The users for whom a node has been idle since the last tick or longer."""
+        since = self._ground.now - self._ground.until_next
+        ends = {users: (self[n].node.idle_since for n in row) for users, row in self._idle.items()}
+        return frozenset(u for u, row in ends.items() if any(e and e <= since for e in row))
+
+    @cached_property
+    def _idle(self) -> dict[_Users, list[str]]:
+        """Idle nodes beyond the headroom by the users whom they serve, open for long enough.
+
+        A node with GPUs also serves in place of a node without GPUs.
+        """
+        by_users: dict[_Users, list[str]] = {}
+        for name, hole in self.items():
+            if hole.is_idle and self._is_open(hole) and name not in self.headroom:
+                for lane, has_gpus in self._users(hole.node):
+                    for gpus in {False, has_gpus}:
+                        by_users.setdefault((lane, gpus), []).append(name)
+        return by_users
 
     @cached_property
     def headroom(self) -> frozenset[str]:
@@ -254,10 +254,14 @@ class Holes(dict[str, Hole]):
         start = hole.claim.start
         return start is None or start >= self._ground.now + self._ground.shortest_hole
 
-    def _others(self, node: Node) -> frozenset[str]:
-        """The partitions of other jobs. Where QOS decide, they may use our partitions too."""
-        site = self._ground.settings.site
-        return node.partitions.difference(() if site.parts_qos else site.partitions)
+    def _users(self, node: Node) -> list[_Users]:
+        """The users of a node: the partitions of other jobs, each with whether it has GPUs.
+
+        Where QOS decide, other jobs may use our partitions too.
+        """
+        site, has_gpus = self._ground.settings.site, bool(node.total.gpus)
+        ours = () if site.parts_qos else site.partitions
+        return [(lane, has_gpus) for lane in node.partitions.difference(ours)]
 
 
 def _as_headroom(hole: Hole) -> tuple[bool, bool, float, str]:
