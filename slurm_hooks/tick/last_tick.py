@@ -19,7 +19,7 @@ from slurm_hooks.model.moments import age_text, moment, shown
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.tick.lock import stamp_path
 
-INTERVALS = 2  # without a tick, before it costs a line
+_INTERVALS, _LEAST_S = 2, 60.0  # without a tick, before it costs a line: Slurm may answer slowly
 
 
 def find_last_tick(settings: Settings) -> Optional[datetime]:
@@ -35,8 +35,13 @@ def find_last_tick(settings: Settings) -> Optional[datetime]:
     return moment(max(dates)) if dates else None
 
 
+def is_silent(silent_s: float, every_s: float) -> bool:
+    """Tell whether so many seconds without a tick are too many at this interval."""
+    return silent_s > max(_INTERVALS * every_s, _LEAST_S)
+
+
 def silence(settings: Settings, jobs: Iterable[MalleableJob] = ()) -> str:
-    """Return a line if no tick has come for two intervals, else an empty string.
+    """Return a line if no tick has come for two intervals and a minute, else an empty string.
 
     Where this host knows of no tick, `jobs` may show that ticks run elsewhere.
     """
@@ -48,7 +53,7 @@ def silence(settings: Settings, jobs: Iterable[MalleableJob] = ()) -> str:
             return ""
         return "this host does not know of a tick: if your job stays held, ask your administrator"
     silent_s = abs((now - last).total_seconds())
-    if silent_s <= INTERVALS * every_s:
+    if not is_silent(silent_s, every_s):
         return ""
     return (
         f"no tick for {age_text(silent_s)}, since {shown(last, now)} (expected every "

@@ -46,6 +46,14 @@ def test_a_silence_of_two_intervals_is_reported(capsys: Output, site: Path, name
         assert "no tick" not in said(capsys, *words)
 
 
+def test_a_slow_tick_of_a_short_interval_is_no_silence(capsys: Output, site: Path) -> None:
+    """Slurm may take half a minute to answer. Jobs start again right afterwards."""
+    ran(site, 45)
+    assert "no tick" not in said(capsys, "status")
+    ran(site, 75)
+    assert "(expected every 10 s)" in said(capsys, "status")
+
+
 def test_reading_the_ledger_hides_no_silence(capsys: Output, site: Path) -> None:
     """A reader touches SQLite's shared memory, and makes an empty log of changes."""
     ran(site, 75, "state/ledger.sqlite")

@@ -16,7 +16,7 @@ from slurm_hooks.doctor.finding import (
     note,
     warning,
 )
-from slurm_hooks.tick.last_tick import INTERVALS
+from slurm_hooks.tick.last_tick import is_silent
 
 ENABLE = Run("systemctl enable --now slurm-malleable.timer", "root")
 _CRON = "/usr/share/slurm-malleable/cron/slurm-malleable"
@@ -39,7 +39,7 @@ def _last_tick(facts: Facts) -> Iterator[Finding]:
             Run("malleable reconcile", "the user of the tick"),
             advice="read the reason in the log, or run a tick by hand",
         )
-    elif seen.silent_s > INTERVALS * seen.every_s:
+    elif is_silent(seen.silent_s, seen.every_s):
         yield warning(
             f"no tick for {seen.silent_s:.0f} s (expected every {seen.every_s:g} s): no job can "
             "start or grow",
