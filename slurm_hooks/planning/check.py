@@ -266,7 +266,8 @@ class _Room:
         fragment = self._fragments.get(grow.fragment)
         if fragment is None or hole.node == self._before.get(hole.node.name):
             return False
-        there = replace(fragment, lane=grow.lane or fragment.lane)
+        whole = replace(fragment.mark, slots=0)  # `polite` judges parts, with the whole plan
+        there = replace(fragment, lane=grow.lane or fragment.lane, mark=whole)
         return bool(why_to_leave(Presence(self._ground, self.holes, there, [hole])))
 
     def _renewal_fault(self, name: FragmentId, end: datetime) -> Optional[Fault]:
