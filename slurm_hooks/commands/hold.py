@@ -16,7 +16,7 @@ from slurm_hooks.commands.console import add_command, live, out, whole_job
 from slurm_hooks.errors import CommandRefused, NotAllowed, RetryLater, UsageError
 from slurm_hooks.model import (
     ENDED_STATES,
-    WAITING_STATES,
+    OPEN_STATES,
     Fragment,
     FragmentState,
     Intent,
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands
 
 _log = logging.getLogger(__name__)
-_OPEN = (*WAITING_STATES, FragmentState.PENDING, FragmentState.RUNNING)
 _COME_BACK = (ENDED_STATES | {FragmentState.ENDING}) - {FragmentState.CANCELLED}
 
 
@@ -174,4 +173,4 @@ def _try(port: Port, command: Command) -> bool:
 
 
 def _open(job: MalleableJob) -> list[Fragment]:
-    return [f for f in job.fragments if f.state in _OPEN]
+    return [f for f in job.fragments if f.state in OPEN_STATES]
