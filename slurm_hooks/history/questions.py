@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Optional
 
+from slurm_hooks.history.database import Unusable
 from slurm_hooks.history.harvest.events import ENDS, LONGEST, RELEASES, USED
 from slurm_hooks.history.harvest.jobs import (
     LOOP_S,
@@ -47,9 +49,21 @@ _Ask = Callable[[str], _Rows]
 _Sums = Mapping[str, Mapping[str, float]]  # name, label, sum
 
 
+@contextlib.contextmanager
+def _readable() -> Iterator[None]:
+    """Raise Unusable where a row has another form than ticks write. No tick reads such rows."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        raise Unusable(
+            f"a row cannot be read ({error}): move the file away, and the next tick begins another"
+        ) from error
+
+
+@_readable()
 def totals(ledger: sqlite3.Connection, query: Query) -> Totals:
     """Return the totals of a span, for all jobs or for the jobs of a user or account. Raises
-    Damaged."""
+    Damaged and Unusable."""
     since, until = query.since.timestamp(), query.until.timestamp()
     values = {"since": since, "until": until, "user": query.user, "account": query.account}
 
@@ -120,7 +134,7 @@ def _delays(ask: _Ask) -> tuple[Delay, ...]:
         f"SELECT value, more FROM event WHERE {_IN_SPAN} AND name = 'delay_seconds' "
         "ORDER BY value DESC, at"
     )
-    details = [(held_s, json.loads(more)) for held_s, more in rows]
+    details = [(float(held_s), json.loads(more)) for held_s, more in rows]
     return tuple(
         Delay(one["job_id"], moment(one["planned"]), moment(one["started"]), held_s)
         for held_s, one in details
@@ -225,8 +239,9 @@ def interruptions_of(ledger: sqlite3.Connection, job_id: int) -> Optional[Interr
     return Interruptions(moments_of(at for at, label in ends if label in _LOST), ran_s)
 
 
+@_readable()
 def loop_in(ledger: sqlite3.Connection, job_id: int, now: datetime) -> Optional[Loop]:
-    """Return the preemption loop of a job, or None."""
+    """Return the preemption loop of a job, or None. Raises Unusable."""
     rows = ledger.execute(
         "SELECT at, label, more FROM event JOIN job ON job.id = event.job "
         f"WHERE job_id = ? AND at >= ? AND more > '' AND name = '{ENDS}' ORDER BY at",

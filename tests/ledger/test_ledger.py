@@ -534,6 +534,19 @@ def test_an_unreadable_line_of_a_job_costs_only_that_line(
     assert "a later reason" in caplog.text
 
 
+@pytest.mark.parametrize("damage", ["more = '{x'", "more = '[]'", "value = 'abc'"])
+def test_a_damaged_row_of_an_event_is_told_and_stops_no_tick(
+    settings: Settings, damage: str
+) -> None:
+    late = Delay("71", BEGIN - timedelta(seconds=90), BEGIN, 40.0)
+    book(settings, replace(record(0, Event("ticks", 1)), delays=(late,)))
+    with closing(sqlite3.connect(path_of(settings))) as ledger, ledger:
+        ledger.execute(f"UPDATE event SET {damage} WHERE name = 'delay_seconds'")
+    with pytest.raises(Unusable, match=r"a row cannot be read .*move the file away"):
+        totals_of(settings)
+    book(settings, record(30))
+
+
 def test_two_ticks_in_the_same_second_keep_their_values_apart(settings: Settings) -> None:
     """Slurm's clock has whole seconds."""
     late = [Delay(f"7{n}", BEGIN - timedelta(seconds=90), BEGIN, 40.0 + n) for n in (1, 0)]
