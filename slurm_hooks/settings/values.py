@@ -29,6 +29,10 @@ _INSTEAD = {
     "mode.nodes": "write Nodes=NAMES at a partition of malleable jobs only, in slurm.conf",
     "mode.max_nodes_per_user": "run sacctmgr modify qos NAME set MaxTRESPU=node=N",
     "mode.max_nodes_per_account": "run sacctmgr modify qos NAME set MaxTRESPA=node=N",
+    **dict.fromkeys(
+        ("tick.wake", "tick.shortest_s", "tick.share"),
+        "delete this line: ticks come every tick.every_s",
+    ),
 }
 """What to write instead of a key that an earlier version had."""
 

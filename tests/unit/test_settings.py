@@ -134,6 +134,12 @@ def test_a_key_of_an_earlier_version_names_what_to_write_instead() -> None:
     )
 
 
+@pytest.mark.parametrize("line", ['wake = "/run/x"', "shortest_s = 5", "share = 0.02"])
+def test_the_keys_of_a_pace_that_went_are_to_be_deleted(line: str) -> None:
+    (fault,) = faults(f"[tick]\n{line}\n")
+    assert fault.endswith("; delete this line: ticks come every tick.every_s")
+
+
 def test_a_share_of_0_is_refused() -> None:
     """It could mean no limit, as 0 does for max_nodes, or that every fragment has to leave."""
     (fault,) = faults("[mode]\nmax_share = 0\n")
