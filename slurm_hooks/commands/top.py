@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 from slurm_hooks.commands.arguments import seconds_between
 from slurm_hooks.commands.console import add_command, caller, live, out
 from slurm_hooks.errors import UsageError
-from slurm_hooks.model import NodeState
-from slurm_hooks.model.cluster import UNCLAIMED
-from slurm_hooks.planning.holes import claims_of
+from slurm_hooks.planning.holes import idle_claims
 from slurm_hooks.report.json_data import json_text, plan_data
 from slurm_hooks.report.tables import Rows, fitted, print_lines, print_tables, table_of
 from slurm_hooks.report.top.board import HOLE_COLUMNS, JOB_COLUMNS, LEASE_COLUMNS, Board, board_of
@@ -64,11 +62,9 @@ def _top(arguments: argparse.Namespace) -> int:
 
 def _data(report: TickReport) -> dict[str, Any]:
     seen = report.snapshot
-    claims, free = claims_of(seen), (n.name for n in seen.nodes if n.state is NodeState.FREE)
-    ends = ((name, claims.get(name, UNCLAIMED)) for name in free)
     holes = [
         {"node": name, "end": claim.start, "source": claim.kind, "by": claim.by}
-        for name, claim in ends
+        for name, claim in idle_claims(seen).items()
     ]
     plan = plan_data(report.plan, report.at)
     return {

@@ -51,6 +51,13 @@ def claims_of(snapshot: Snapshot) -> dict[str, Claim]:
     return claims
 
 
+def idle_claims(snapshot: Snapshot) -> dict[str, Claim]:
+    """The earliest claim on each idle node."""
+    claims = claims_of(snapshot)
+    idle = (node.name for node in snapshot.nodes if node.state is NodeState.FREE)
+    return {name: claims.get(name, UNCLAIMED) for name in idle}
+
+
 def _firm_claims(snapshot: Snapshot) -> dict[str, Claim]:
     """The earliest claims for which Slurm does not preempt."""
     claims: dict[str, Claim] = {}

@@ -16,9 +16,8 @@ from slurm_hooks.model import (
     Snapshot,
     Why,
 )
-from slurm_hooks.model.cluster import UNCLAIMED
 from slurm_hooks.model.moments import plural, shown, sized
-from slurm_hooks.planning.holes import claims_of
+from slurm_hooks.planning.holes import idle_claims
 from slurm_hooks.report.text import (
     OVER,
     action_lines,
@@ -117,11 +116,9 @@ def _job_row(job: MalleableJob, report: TickReport) -> Row:
 
 def _hole_rows(seen: Snapshot) -> tuple[Row, ...]:
     """Idle nodes, a row for all holes with the same end and claim, the first to close first."""
-    claims = claims_of(seen)
     names: dict[Claim, list[str]] = {}
-    for node in seen.nodes:
-        if node.state is NodeState.FREE:
-            names.setdefault(claims.get(node.name, UNCLAIMED), []).append(node.name)
+    for name, claim in idle_claims(seen).items():
+        names.setdefault(claim, []).append(name)
     return tuple(
         (
             str(len(same)),
